@@ -25,7 +25,7 @@ macro_rules! part {
 /// The constants of the scripts, from `lua.rs`, `queue/place.rs` and `foreign.rs`.
 const OF_FENCES: &str = "local FENCE_RETENTION_MS, LAST_FENCE = '172800000', 4503599627370495";
 const OF_QUEUES: &str =
-    "local STALE_MS, NEAR, FAR, CLAIM_WINDOW_MS, RETENTION_MS = 5000, 8, 16, '2000', '8000'
+    "local STALE_MS, INLINE_PLACES, FAR_RANK, CLAIM_WINDOW_MS, RETENTION_MS = 5000, 8, 16, '2000', '8000'
 local OPEN_EVERY_US, OPEN_MS, OPEN_EVERY_FOREIGN_US, OPEN_FOREIGN_MS = 10000000, 100, 462000, 100";
 /// Pause between two polls; only an opening for foreign clients makes them necessary.
 const POLL: Duration = Duration::from_millis(20);

@@ -57,7 +57,7 @@ impl Cause {
 
 /// The thing that a release ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ends {
+pub(crate) enum ReleaseTarget {
     /// A hold on which its holder relied until the release. If the store no longer has the hold, the lock was lost.
     Hold,
     /// Remains of an attempt, of a lost hold, or of a hold whose release is repeated. The store may no longer have
@@ -65,7 +65,7 @@ pub(crate) enum Ends {
     Remains,
 }
 
-impl Ends {
+impl ReleaseTarget {
     /// Logs the answer of the store.
     pub(crate) fn log(self, key: &LockKey, answer: Released) {
         match (answer, self) {

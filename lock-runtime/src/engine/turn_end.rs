@@ -8,7 +8,7 @@ use crate::{
         Engine,
         cohort::{AfterTurn, GrantReceiver},
         hold::{Hold, Turn},
-        loss::Ends,
+        loss::ReleaseTarget,
         permit::Permit,
         renewal::{LossHandler, Renewals},
     },
@@ -59,17 +59,17 @@ impl Engine {
     /// background.
     pub(crate) fn end_turn_in_background(&self, turn: &Arc<Turn>, why: TurnEnd<'_>, now: Instant) {
         let hold = &turn.hold;
-        let ends = match why {
-            TurnEnd::Left(_) if turn.is_valid(now) => Ends::Hold,
-            TurnEnd::RetentionOver => Ends::Hold,
-            TurnEnd::Left(_) | TurnEnd::Unused => Ends::Remains,
+        let target = match why {
+            TurnEnd::Left(_) if turn.is_valid(now) => ReleaseTarget::Hold,
+            TurnEnd::RetentionOver => ReleaseTarget::Hold,
+            TurnEnd::Left(_) | TurnEnd::Unused => ReleaseTarget::Remains,
         };
         if self.end_turn(turn, why, now) == AfterTurn::Nothing {
             return;
         }
         match hold.in_store().release_now() {
-            Some(answer) => ends.log(hold.key(), answer),
-            None => self.releaser.release(hold.releasable(), ends, hold.gone_by(now)),
+            Some(answer) => target.log(hold.key(), answer),
+            None => self.releaser.release(hold.releasable(), target, hold.gone_by(now)),
         }
     }
 

@@ -24,7 +24,7 @@ use crate::{
         Engine,
         cohort::AfterTurn,
         hold::{Hold, Turn},
-        loss::{Ends, log_given_up},
+        loss::{ReleaseTarget, log_given_up},
         permit::Permit,
         turn_end::TurnEnd,
     },
@@ -249,8 +249,8 @@ impl Unfinished<'_> {
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
         if self.armed {
-            let (hold, ends) = (self.hold, Ends::Remains);
-            self.engine.releaser.release(hold.releasable(), ends, hold.gone_by(Instant::now()));
+            let (hold, target) = (self.hold, ReleaseTarget::Remains);
+            self.engine.releaser.release(hold.releasable(), target, hold.gone_by(Instant::now()));
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::{
         Engine,
         in_flight::InFlightGuard,
         request::Request,
-        unpolled::{self, Keeps},
+        unpolled::{self, Withheld},
     },
     guard,
     lock::acquire::{self, Pending, Started},
@@ -158,7 +158,8 @@ impl MultiLock {
                     // The boxed future owns the locks that are already held: if it is given up, these locks are
                     // released.
                     let others = Box::pin(others);
-                    let others = unpolled::watch(&self.engine.waiting, id, lock, Keeps::Locks, None, others);
+                    let others =
+                        unpolled::watch(&self.engine.waiting, id, lock, Withheld::Locks, None, others);
                     return others.await.transpose();
                 }
                 Err(error) => return Err(error.with_key(&lock.key)),

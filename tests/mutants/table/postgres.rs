@@ -420,7 +420,7 @@ pub const MUTANTS: &[Mutant] = &[
         edits: &[Rust {
             file: "backend/kits/postgres/overdue.rs",
             from: "        let late = Instant::now();\n",
-            to: "        let late = Instant::now();\n        if mutant!() { return line.give_up(); }\n",
+            to: "        let late = Instant::now();\n        if mutant!() { return checkout.give_up(); }\n",
         }],
         caught_by: &["servers postgres::backends::an_absent_replica_costs_no_more_connections"],
     },

@@ -197,7 +197,7 @@ if is_holder and not opens then",
     Mutant {
         name: "a_look_that_walks_the_queue",
         edits: &[Script {
-            from: "redis.call('LPOS', queue, owner, 'MAXLEN', FAR)",
+            from: "redis.call('LPOS', queue, owner, 'MAXLEN', FAR_RANK)",
             to: "redis.call('LPOS', queue, owner)",
         }],
         caught_by: &["servers redis::queue::a_look_costs_the_same_however_many_wait"],

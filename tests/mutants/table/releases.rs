@@ -77,8 +77,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "each_release_in_doubt_is_tried_by_itself",
         edits: &[Rust {
             file: "engine/releaser/mod.rs",
-            from: "        let ends = self.queue().return_all();",
-            to: "        let ends = if mutant!() { std::collections::BTreeSet::new() } else { self.queue().return_all() };",
+            from: "        let returned = self.queue().return_all();",
+            to: "        let returned = if mutant!() { std::collections::BTreeSet::new() } else { self.queue().return_all() };",
         }],
         caught_by: &[
             "redis::outage::down::guards_dropped_meanwhile_are_free_as_soon_as_the_store_is_back",

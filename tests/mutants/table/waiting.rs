@@ -51,8 +51,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "unpolled_leader_kept",
         edits: &[Rust {
             file: "engine/unpolled/mod.rs",
-            from: "            None if signs.blocks_others(&waiting.cohorts) => signs.probe(),",
-            to: "            None if !mutant!() && signs.blocks_others(&waiting.cohorts) => signs.probe(),",
+            from: "            None if state.blocks_others(&waiting.cohorts) => state.probe(),",
+            to: "            None if !mutant!() && state.blocks_others(&waiting.cohorts) => state.probe(),",
         }],
         caught_by: &[
             "unit engine::unpolled::tests::a_leader_that_nothing_wakes_hands_the_lead_on_when_others_follow",
@@ -63,8 +63,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "polled_only_once_kept",
         edits: &[Rust {
             file: "engine/unpolled/mod.rs",
-            from: "            None if signs.is_unknown() => signs.wake_unknown(),",
-            to: "            None if !mutant!() && signs.is_unknown() => signs.wake_unknown(),",
+            from: "            None if state.is_unknown() => state.wake_unknown(),",
+            to: "            None if !mutant!() && state.is_unknown() => state.wake_unknown(),",
         }],
         caught_by: &[
             "unit engine::unpolled::tests::one_that_was_not_polled_after_its_first_question_is_given_up",
@@ -98,8 +98,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "given_up_though_it_was_polled",
         edits: &[Rust {
             file: "engine/unpolled/slot.rs",
-            from: "        if self.signs.woken() != Some(woken) {",
-            to: "        if !mutant!() && self.signs.woken() != Some(woken) {",
+            from: "        if self.state.woken() != Some(woken) {",
+            to: "        if !mutant!() && self.state.woken() != Some(woken) {",
         }],
         caught_by: &["unit engine::unpolled::tests::what_was_polled_since_is_not_given_up"],
     },

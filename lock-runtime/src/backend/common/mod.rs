@@ -6,7 +6,7 @@ pub(super) mod cold;
 pub(super) mod contention;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 pub(super) mod credentials;
-pub(super) mod first_of;
+pub(super) mod hedged;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 pub(super) mod hex;
 pub(super) mod hints;

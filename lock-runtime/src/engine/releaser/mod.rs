@@ -26,7 +26,7 @@ use crate::{
     background::Background,
     engine::{
         in_flight::{InFlight, InFlightGuard},
-        loss::Ends,
+        loss::ReleaseTarget,
     },
     log_limiter::LogLimiter,
     sync::{check_or_wait, lock},
@@ -79,13 +79,18 @@ impl Releaser {
     }
 
     /// Starts a release, and returns at once. May be called on any thread, also by a destructor.
-    pub(crate) fn release(self: &Arc<Self>, releasable: Arc<dyn Releasable>, ends: Ends, until: Instant) {
-        self.put(self.entry(releasable, ends, until));
+    pub(crate) fn release(
+        self: &Arc<Self>,
+        releasable: Arc<dyn Releasable>,
+        target: ReleaseTarget,
+        until: Instant,
+    ) {
+        self.put(self.entry(releasable, target, until));
     }
 
-    fn entry(&self, releasable: Arc<dyn Releasable>, ends: Ends, until: Instant) -> Entry {
+    fn entry(&self, releasable: Arc<dyn Releasable>, target: ReleaseTarget, until: Instant) -> Entry {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-        Entry::new(releasable, ends, until, number, InFlightGuard::new(Arc::clone(&self.pending)))
+        Entry::new(releasable, target, until, number, InFlightGuard::new(Arc::clone(&self.pending)))
     }
 
     /// Starts the release of the remains of a lost hold, but neither before `start` nor while the lock is retained.
@@ -102,10 +107,10 @@ impl Releaser {
         if start < retained_until {
             return self.background.spawn(async move {
                 clock::sleep_until(retained_until).await;
-                this.release(releasable, Ends::Remains, until);
+                this.release(releasable, ReleaseTarget::Remains, until);
             });
         }
-        let entry = self.entry(releasable, Ends::Remains, until);
+        let entry = self.entry(releasable, ReleaseTarget::Remains, until);
         self.background.spawn(async move {
             clock::sleep_until(start).await;
             this.put(entry);
@@ -154,16 +159,16 @@ impl Releaser {
             self.changed.notify_waiters();
         }
         drop(answered);
-        let ends = self.queue().return_all();
-        // There may be very many of these ends, so they are dropped after the queue is unlocked.
-        drop(ends);
+        let returned = self.queue().return_all();
+        // There may be very many of these releases, so they are dropped after the queue is unlocked.
+        drop(returned);
         self.fill();
     }
 }
 
 impl ReleasesLater for Releaser {
     fn release_later(self: Arc<Self>, attempt: Arc<dyn Releasable>, until: Instant) {
-        self.release(attempt, Ends::Remains, until);
+        self.release(attempt, ReleaseTarget::Remains, until);
     }
 }
 
@@ -242,7 +247,7 @@ async fn try_release(mut attempt: Attempt) {
     match answer {
         Some(Ok(answer)) => {
             if let Some(entry) = attempt.entry.take() {
-                entry.ends.log(key, answer);
+                entry.target.log(key, answer);
             }
             if is_probe {
                 releaser.store_is_back(began);
@@ -256,7 +261,7 @@ async fn try_release(mut attempt: Attempt) {
         Some(Err(error)) => tracing::debug!(%key, %error, "release failed, trying again"),
         None => {
             if let Some(mut entry) = attempt.entry.take() {
-                entry.ends = Ends::Remains;
+                entry.target = ReleaseTarget::Remains;
                 releaser.put(entry);
             }
         }

@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     backend::Releasable,
-    engine::{in_flight::InFlightGuard, loss::Ends},
+    engine::{in_flight::InFlightGuard, loss::ReleaseTarget},
     time::clock::Instant,
 };
 
@@ -21,7 +21,7 @@ const MAX_CONCURRENT_RELEASES: usize = 256;
 /// A lock to be released.
 pub(super) struct Entry {
     pub(super) releasable: Arc<dyn Releasable>,
-    pub(super) ends: Ends,
+    pub(super) target: ReleaseTarget,
     /// The time by which the lock's lease must have ended by itself.
     pub(super) until: Instant,
     /// Unique among the entries.
@@ -56,12 +56,12 @@ pub(super) struct Queue {
 impl Entry {
     pub(super) fn new(
         releasable: Arc<dyn Releasable>,
-        ends: Ends,
+        target: ReleaseTarget,
         until: Instant,
         number: u64,
         pending: InFlightGuard,
     ) -> Self {
-        Self { releasable, ends, until, number, doubts: 0, _pending: pending }
+        Self { releasable, target, until, number, doubts: 0, _pending: pending }
     }
 }
 
@@ -96,7 +96,7 @@ impl Queue {
     }
 
     pub(super) fn doubt(&mut self, mut entry: Entry) {
-        entry.ends = Ends::Remains;
+        entry.target = ReleaseTarget::Remains;
         entry.doubts = entry.doubts.saturating_add(1);
         let place = (entry.doubts, entry.number);
         self.lease_ends.insert((entry.until, place));

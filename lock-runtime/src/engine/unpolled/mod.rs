@@ -30,7 +30,7 @@ use std::{
 
 use tokio::sync::Notify;
 
-pub(crate) use self::slot::Keeps;
+pub(crate) use self::slot::Withheld;
 use self::slot::{Slot, Watched};
 use crate::{
     backend::LockId,
@@ -78,7 +78,7 @@ pub(crate) fn watch<'a, A>(
     waiting: &'a Arc<Waiting>,
     id: u64,
     lock: &LockId,
-    keeps: Keeps,
+    withheld: Withheld,
     task: Option<Waker>,
     acquisition: A,
 ) -> impl Future<Output = Option<A::Output>> + Send + use<'a, A>
@@ -86,7 +86,7 @@ where
     A: Future + Unpin + Send + 'static,
 {
     let mut polled = task.is_none();
-    let entry = Entry { waiting, slot: Arc::new(Slot::new(id, lock.clone(), keeps, task, acquisition)) };
+    let entry = Entry { waiting, slot: Arc::new(Slot::new(id, lock.clone(), withheld, task, acquisition)) };
     if waiting.add(id, Arc::<Slot<A>>::clone(&entry.slot)) {
         background::handle().spawn(Job(Arc::clone(waiting)).run());
     }
@@ -103,7 +103,7 @@ struct Entry<'a, A: Send + 'static> {
 
 impl<A: Send + 'static> Drop for Entry<'_, A> {
     fn drop(&mut self) {
-        self.waiting.remove(self.slot.signs().id);
+        self.waiting.remove(self.slot.state().id);
         let acquisition = self.slot.take();
         drop(acquisition);
     }
@@ -127,7 +127,7 @@ impl Waiting {
     /// so that it has not seen its answer.
     pub(crate) fn is_blind(&self, id: u64) -> bool {
         let now = Instant::now();
-        self.slots.at(id).get(&id).is_some_and(|slot| slot.signs().is_blind(now))
+        self.slots.at(id).get(&id).is_some_and(|slot| slot.state().is_blind(now))
     }
 
     /// Lets the job check the slot; returns whether the job must be started.
@@ -151,7 +151,7 @@ impl Waiting {
     /// are polled at once.
     pub(crate) fn close(&self) {
         self.is_closed.store(true, Ordering::SeqCst);
-        self.each(|slot| slot.signs().wake_owner());
+        self.each(|slot| slot.state().wake_owner());
     }
 
     /// Visits each slot. No mutex is locked during a visit.
@@ -161,7 +161,7 @@ impl Waiting {
             loop {
                 let slots = self.some_from(shard, from);
                 let Some(last) = slots.last() else { break };
-                from = last.signs().id + 1;
+                from = last.state().id + 1;
                 slots.into_iter().for_each(&mut visit);
             }
         }
@@ -229,25 +229,25 @@ impl Drop for Job {
 fn check_all(waiting: &Waiting, now: Instant, awake_since: Instant) -> Instant {
     let mut next = now + CHECK_INTERVAL;
     waiting.each(|slot| {
-        let signs = slot.signs();
-        match signs.woken() {
+        let state = slot.state();
+        match state.woken() {
             Some(woken) => {
                 let due = woken.max(awake_since) + POLL_GRACE;
                 if now < due {
                     next = next.min(due);
                 } else if let Some(acquisition) = slot.give_up(woken) {
-                    waiting.remove(signs.id);
-                    tracing::debug!(key = %signs.lock.key, "given up: its future is not polled");
+                    waiting.remove(state.id);
+                    tracing::debug!(key = %state.lock.key, "given up: its future is not polled");
                     // Dropped in a task of its own: a panic in a destructor ends only that task.
                     tokio::spawn(async move {
                         drop(acquisition);
                         // If the task is alive after all, it starts its acquisition over.
-                        slot.signs().wake_owner();
+                        slot.state().wake_owner();
                     });
                 }
             }
-            None if signs.is_unknown() => signs.wake_unknown(),
-            None if signs.blocks_others(&waiting.cohorts) => signs.probe(),
+            None if state.is_unknown() => state.wake_unknown(),
+            None if state.blocks_others(&waiting.cohorts) => state.probe(),
             None => {}
         }
     });

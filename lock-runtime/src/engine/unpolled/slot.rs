@@ -1,4 +1,4 @@
-//! The slot of a waiting acquisition, and the signs that tell the job whether the acquisition's task is alive.
+//! The slot of a waiting acquisition, and the state that tells the job whether the acquisition's task is alive.
 
 use std::{
     fmt,
@@ -24,14 +24,14 @@ use crate::{
 /// some time to run a live task.
 pub(super) const BLIND_AFTER: Duration = Duration::from_millis(400);
 
-/// The lowest bit of the field `woken` of [`Signs`]: the acquisition was only [probed](Signs::probe).
+/// The lowest bit of the field `woken` of [`SlotState`]: the acquisition was only [probed](SlotState::probe).
 const PROBED: u64 = 1;
-/// The value of the field `woken` of [`Signs`] while wake-ups go to the acquisition's task directly.
+/// The value of the field `woken` of [`SlotState`] while wake-ups go to the acquisition's task directly.
 const UNKNOWN: u64 = u64::MAX;
 
 /// The resource that a waiting acquisition may withhold from others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Keeps {
+pub(crate) enum Withheld {
     /// The lead of its cohort, if the acquisition leads at present.
     Lead,
     /// Locks that the acquisition holds while it waits for further locks.
@@ -41,15 +41,15 @@ pub(crate) enum Keeps {
 /// One waiting acquisition, until it is ready, dropped or given up.
 pub(super) struct Slot<A> {
     acquisition: Mutex<Option<A>>,
-    signs: Signs,
+    state: SlotState,
 }
 
 /// The state of a slot that can be read without the mutex of the acquisition.
 #[derive(Debug)]
-pub(super) struct Signs {
+pub(super) struct SlotState {
     pub(super) id: u64,
     pub(super) lock: LockId,
-    keeps: Keeps,
+    withheld: Withheld,
     /// When the acquisition was first woken since its last poll, in nanoseconds; 0 if it has not been woken since,
     /// [`UNKNOWN`] if its wake-ups go to its task directly. The lowest bit is [`PROBED`].
     woken: AtomicU64,
@@ -57,7 +57,7 @@ pub(super) struct Signs {
     owner: Mutex<Waker>,
 }
 
-impl Signs {
+impl SlotState {
     pub(super) fn woken(&self) -> Option<Instant> {
         match self.woken.load(Ordering::Acquire) {
             0 | UNKNOWN => None,
@@ -124,19 +124,28 @@ impl Signs {
     }
 
     pub(super) fn blocks_others(&self, cohorts: &Cohorts) -> bool {
-        match self.keeps {
-            Keeps::Lead => cohorts.leads_others(&self.lock, self.id),
-            Keeps::Locks => true,
+        match self.withheld {
+            Withheld::Lead => cohorts.leads_others(&self.lock, self.id),
+            Withheld::Locks => true,
         }
     }
 }
 
 impl<A> Slot<A> {
     /// Creates the slot of an acquisition of `lock`. An acquisition that was polled before wakes `task`.
-    pub(super) fn new(id: u64, lock: LockId, keeps: Keeps, task: Option<Waker>, acquisition: A) -> Self {
+    pub(super) fn new(
+        id: u64,
+        lock: LockId,
+        withheld: Withheld,
+        task: Option<Waker>,
+        acquisition: A,
+    ) -> Self {
         let woken = AtomicU64::new(if task.is_some() { UNKNOWN } else { 0 });
         let owner = Mutex::new(task.unwrap_or_else(|| Waker::noop().clone()));
-        Self { acquisition: Mutex::new(Some(acquisition)), signs: Signs { id, lock, keeps, woken, owner } }
+        Self {
+            acquisition: Mutex::new(Some(acquisition)),
+            state: SlotState { id, lock, withheld, woken, owner },
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<A>> {
@@ -156,7 +165,7 @@ impl<A: Future + Unpin + Send + 'static> Slot<A> {
         // acquisition.
         let Some(acquisition) = &mut *slot else { return Poll::Ready(None) };
         // The poll is recorded before it begins, because a wake-up from here on calls for another poll.
-        self.signs.polled_by(cx.waker());
+        self.state.polled_by(cx.waker());
         let _counted = Idle::set(false);
         let waker = Waker::from(Arc::clone(self));
         Pin::new(acquisition).poll(&mut Context::from_waker(&waker)).map(Some)
@@ -165,25 +174,25 @@ impl<A: Future + Unpin + Send + 'static> Slot<A> {
 
 impl<A: Send + 'static> Wake for Slot<A> {
     fn wake(self: Arc<Self>) {
-        self.signs.wake();
+        self.state.wake();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.signs.wake();
+        self.state.wake();
     }
 }
 
 /// A slot with an acquisition of any type.
 pub(super) trait Watched: fmt::Debug + Send + Sync {
-    fn signs(&self) -> &Signs;
+    fn state(&self) -> &SlotState;
 
     /// Takes out the acquisition if it was woken at `woken` and has not been polled since.
     fn give_up(&self, woken: Instant) -> Option<Box<dyn Send>>;
 }
 
 impl<A: Send + 'static> Watched for Slot<A> {
-    fn signs(&self) -> &Signs {
-        &self.signs
+    fn state(&self) -> &SlotState {
+        &self.state
     }
 
     fn give_up(&self, woken: Instant) -> Option<Box<dyn Send>> {
@@ -193,7 +202,7 @@ impl<A: Send + 'static> Watched for Slot<A> {
             // The acquisition is being polled.
             Err(TryLockError::WouldBlock) => return None,
         };
-        if self.signs.woken() != Some(woken) {
+        if self.state.woken() != Some(woken) {
             return None;
         }
         slot.take().map(|acquisition| -> Box<dyn Send> { Box::new(acquisition) })
@@ -202,6 +211,6 @@ impl<A: Send + 'static> Watched for Slot<A> {
 
 impl<A> fmt::Debug for Slot<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Slot").field("signs", &self.signs).finish_non_exhaustive()
+        f.debug_struct("Slot").field("state", &self.state).finish_non_exhaustive()
     }
 }

@@ -100,7 +100,7 @@ async fn one_that_still_waits_for_its_first_answer_lives_and_ends_with_the_manag
     store.acquires().once([Reply::Silent]);
     let waiter = tokio::spawn(acquiring(&locks, WAIT));
     until("it waits", || slots(&locks).len() == 1).await;
-    assert!(slots(&locks)[0].signs().is_unknown(), "not polled since it asked");
+    assert!(slots(&locks)[0].state().is_unknown(), "not polled since it asked");
     tokio::time::sleep(KEPT).await;
     assert_eq!((store.acquires().count("k"), slots(&locks).len()), (1, 1));
     locks.shutdown().await;
@@ -118,7 +118,7 @@ async fn the_shutdown_wakes_one_that_was_not_polled_since_it_asked() {
     assert!(acquiring.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     let mut shutdown = Box::pin(locks.shutdown());
     assert!(shutdown.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-    assert!(slots(&locks)[0].signs().is_unknown(), "it was not the job that woke it");
+    assert!(slots(&locks)[0].state().is_unknown(), "it was not the job that woke it");
     assert_eq!(count.0.load(Ordering::SeqCst), 1);
     let error = acquiring.await.expect_err("shut down");
     assert_eq!(error.kind(), LockErrorKind::ShutDown, "{error}");
@@ -216,7 +216,7 @@ fn probe(locks: &LockManager, at_poll: impl Fn(&LockManager) + Send + Sync + 'st
     let lock = LockId { key: LockKey::new("k").expect("valid"), mode: Mode::Exclusive };
     let mut watch: Pin<Box<dyn Future<Output = Option<()>>>> = Box::pin(async move {
         let id = engine.cohorts.next_id();
-        watch(&engine.waiting, id, &lock, Keeps::Lead, None, Box::pin(acquisition)).await
+        watch(&engine.waiting, id, &lock, Withheld::Lead, None, Box::pin(acquisition)).await
     });
     assert!(watch.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     let slot = slots(locks).pop().expect("it waits");
@@ -240,8 +240,8 @@ async fn what_was_not_woken_is_not_given_up() {
 async fn what_was_woken_is_given_up_in_time_and_not_before() {
     let locks = Mock::new().manager();
     let mut probe = probe(&locks, |_| {});
-    probe.slot.signs().wake();
-    let woken = probe.slot.signs().woken().expect("woken");
+    probe.slot.state().wake();
+    let woken = probe.slot.state().woken().expect("woken");
     // Each call of `check_all` returns the time of the next check.
     assert_eq!(
         check_all(&locks.engine().waiting, woken + POLL_GRACE / 2, Instant::from_nanos(0)),
@@ -262,11 +262,11 @@ async fn what_was_woken_is_given_up_in_time_and_not_before() {
 async fn what_was_polled_since_is_not_given_up() {
     let locks = Mock::new().manager();
     let mut probe = probe(&locks, |_| {});
-    probe.slot.signs().wake();
-    let woken = probe.slot.signs().woken().expect("woken");
+    probe.slot.state().wake();
+    let woken = probe.slot.state().woken().expect("woken");
     assert!(probe.watch.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     assert!(probe.slot.give_up(woken).is_none(), "polled after the check and before it was given up");
-    probe.slot.signs().wake();
+    probe.slot.state().wake();
     assert!(probe.slot.give_up(woken).is_none(), "woken anew");
     assert!(!probe.dropped.load(Ordering::SeqCst));
 }
@@ -276,7 +276,7 @@ async fn what_is_being_polled_is_not_given_up() {
     let locks = Mock::new().manager();
     let mut probe = probe(&locks, |locks| {
         for slot in slots(locks) {
-            slot.signs().wake();
+            slot.state().wake();
             check_all(&locks.engine().waiting, too_late(), Instant::from_nanos(0));
         }
     });
@@ -288,7 +288,7 @@ async fn what_is_being_polled_is_not_given_up() {
 async fn a_process_that_stood_still_gives_nothing_up_at_once() {
     let locks = Mock::new().manager();
     let probe = probe(&locks, |_| {});
-    probe.slot.signs().wake();
+    probe.slot.state().wake();
     let now = too_late();
     check_all(&locks.engine().waiting, now, now);
     assert!(!probe.dropped.load(Ordering::SeqCst) && slots(&locks).len() == 1);
@@ -304,11 +304,11 @@ async fn a_wake_up_that_may_be_missed_does_not_count_and_still_wakes() {
     assert!(probe.watch.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     {
         let _idle = Idle::set(true);
-        probe.slot.signs().wake();
+        probe.slot.state().wake();
     }
-    assert_eq!((count.0.load(Ordering::SeqCst), probe.slot.signs().woken()), (1, None));
-    probe.slot.signs().wake();
-    assert!(count.0.load(Ordering::SeqCst) == 2 && probe.slot.signs().woken().is_some());
+    assert_eq!((count.0.load(Ordering::SeqCst), probe.slot.state().woken()), (1, None));
+    probe.slot.state().wake();
+    assert!(count.0.load(Ordering::SeqCst) == 2 && probe.slot.state().woken().is_some());
 }
 
 #[tokio::test]
@@ -327,11 +327,11 @@ async fn the_job_ends_with_the_last_handle_to_the_store() {
 async fn only_what_was_woken_for_long_has_something_at_which_it_did_not_look() {
     let locks = Mock::new().manager();
     let mut probe = probe(&locks, |_| {});
-    let is_blind = |probe: &Probe| probe.slot.signs().is_blind(Instant::now() + BLIND_AFTER);
-    probe.slot.signs().probe();
-    assert!(probe.slot.signs().woken().is_some() && !is_blind(&probe), "there was nothing to look at");
-    probe.slot.signs().wake();
-    assert!(is_blind(&probe) && !probe.slot.signs().is_blind(Instant::now()), "it may be about to run");
+    let is_blind = |probe: &Probe| probe.slot.state().is_blind(Instant::now() + BLIND_AFTER);
+    probe.slot.state().probe();
+    assert!(probe.slot.state().woken().is_some() && !is_blind(&probe), "there was nothing to look at");
+    probe.slot.state().wake();
+    assert!(is_blind(&probe) && !probe.slot.state().is_blind(Instant::now()), "it may be about to run");
     assert!(probe.watch.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     assert!(!is_blind(&probe));
 }

@@ -24,7 +24,7 @@ use crate::{
         renewal::Renewals,
         request::Request,
         turn_end::TurnEnd,
-        unpolled::{self, Keeps},
+        unpolled::{self, Withheld},
     },
     section::scope,
     time::clock::{self, Instant},
@@ -55,7 +55,7 @@ async fn acquire_here(engine: &Arc<Engine>, request: &Request) -> Result<LockGua
             Started::Acquired(guard) => return Ok(guard),
             Started::Waits { pending, task } => (pending, task),
         };
-        match unpolled::watch(&engine.waiting, id, &request.lock, Keeps::Lead, task, pending).await {
+        match unpolled::watch(&engine.waiting, id, &request.lock, Withheld::Lead, task, pending).await {
             Some(acquired) => return acquired,
             None if request.wait.end().has_passed() => return Err(not_polled()),
             None => {}

@@ -9,7 +9,7 @@ use crate::{
         Engine,
         cohort::{Holder, Leader, answer_deadline},
         hold::{Hold, Turn},
-        loss::Ends,
+        loss::ReleaseTarget,
         request::Request,
     },
     lock::acquire::errors::{contended, misnumbered, no_answer, timeout, too_late},
@@ -143,7 +143,7 @@ fn accept(engine: &Arc<Engine>, grant: Grant, request: &Request) -> Result<Accep
     let may_hand_over = |lease: &Arc<dyn Lease>| lease.may_hand_over().permission != Permission::Refused;
     let is_misnumbered = !grant.token.begins_sequence() && hold.lease().is_some_and(may_hand_over);
     if is_short || is_misnumbered {
-        engine.releaser.release(hold.releasable(), Ends::Remains, hold.gone_by(now));
+        engine.releaser.release(hold.releasable(), ReleaseTarget::Remains, hold.gone_by(now));
         return Err(if is_misnumbered { misnumbered() } else { too_late() });
     }
     let turn = Turn::first(hold, grant.token);

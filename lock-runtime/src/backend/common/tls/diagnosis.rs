@@ -13,7 +13,7 @@ use rustls::{
 
 use super::{
     certificates::{Certificates, Trust, provider},
-    probe::{Line, is_silence},
+    probe::{TimedStream, is_silence},
 };
 
 /// The result of a handshake with a server.
@@ -28,7 +28,7 @@ pub(in crate::backend) enum Look {
 }
 
 /// Attempts a handshake with the server at the other end of `line`, and explains the failure.
-pub(in crate::backend) fn look(certificates: &Certificates, host: &str, line: Line) -> Look {
+pub(in crate::backend) fn look(certificates: &Certificates, host: &str, line: TimedStream) -> Look {
     let Err((error, shaking_hands)) = shake_hands(&certificates.client, host, line) else {
         return Look::Unclear;
     };
@@ -40,7 +40,7 @@ pub(in crate::backend) fn look(certificates: &Certificates, host: &str, line: Li
 }
 
 /// Returns whether the server at the other end of `line` speaks TLS, whatever its certificate.
-pub(in crate::backend) fn speaks_tls(host: &str, line: Line) -> bool {
+pub(in crate::backend) fn speaks_tls(host: &str, line: TimedStream) -> bool {
     let Ok(provider) = provider() else { return false };
     let client = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let Ok(client) = client else { return false };
@@ -60,7 +60,11 @@ pub(in crate::backend) fn speaks_tls(host: &str, line: Line) -> bool {
 }
 
 /// Attempts a handshake. The flag beside an error is true if the error occurred during the handshake.
-fn shake_hands(client: &Arc<ClientConfig>, host: &str, mut line: Line) -> Result<(), (io::Error, bool)> {
+fn shake_hands(
+    client: &Arc<ClientConfig>,
+    host: &str,
+    mut line: TimedStream,
+) -> Result<(), (io::Error, bool)> {
     let connection = ServerName::try_from(host.to_owned())
         .map_err(io::Error::other)
         .and_then(|name| ClientConnection::new(Arc::clone(client), name).map_err(io::Error::other));

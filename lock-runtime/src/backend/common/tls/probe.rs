@@ -7,40 +7,40 @@ use std::{
 };
 
 /// Upper bound on each step of a probe: the connection, one write, one read.
-pub(in crate::backend) const PATIENCE: Duration = Duration::from_millis(500);
+pub(in crate::backend) const STEP_TIMEOUT: Duration = Duration::from_millis(500);
 /// Upper bound on a whole exchange over a connection.
-const LONGEST: Duration = Duration::from_secs(2);
+const TOTAL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A connection with a time limit: all reads and writes fail once [`LONGEST`] has passed since the connection was made,
+/// A connection with a time limit: all reads and writes fail once [`TOTAL_TIMEOUT`] has passed since the connection was made,
 /// however slowly the peer sends.
-pub(in crate::backend) struct Line {
+pub(in crate::backend) struct TimedStream {
     socket: TcpStream,
     end: Instant,
 }
 
 /// Connects; `None` if nothing accepts the connection.
-pub(in crate::backend) fn dial(host: &str, port: u16) -> Option<Line> {
+pub(in crate::backend) fn dial(host: &str, port: u16) -> Option<TimedStream> {
     let mut addresses = (host, port).to_socket_addrs().ok()?;
-    let socket = addresses.find_map(|address| TcpStream::connect_timeout(&address, PATIENCE).ok())?;
-    Some(Line { socket, end: Instant::now() + LONGEST })
+    let socket = addresses.find_map(|address| TcpStream::connect_timeout(&address, STEP_TIMEOUT).ok())?;
+    Some(TimedStream { socket, end: Instant::now() + TOTAL_TIMEOUT })
 }
 
-impl Line {
+impl TimedStream {
     /// Returns the time limit of the next step; an error once no time is left.
     fn left(&self) -> io::Result<Option<Duration>> {
         let left = self.end.saturating_duration_since(Instant::now());
-        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left.min(PATIENCE))) }
+        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left.min(STEP_TIMEOUT))) }
     }
 }
 
-impl Read for Line {
+impl Read for TimedStream {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         self.socket.set_read_timeout(self.left()?)?;
         self.socket.read(into)
     }
 }
 
-impl Write for Line {
+impl Write for TimedStream {
     fn write(&mut self, from: &[u8]) -> io::Result<usize> {
         self.socket.set_write_timeout(self.left()?)?;
         self.socket.write(from)
@@ -60,13 +60,13 @@ pub(in crate::backend) enum Answer {
     Tls,
     /// The end of the connection. The port may be for TLS, or the server may have reached its limit of connections.
     Closed,
-    /// No answer within [`PATIENCE`].
+    /// No answer within [`STEP_TIMEOUT`].
     Silence,
 }
 
 /// Sends `question`, and classifies the answer. Every server of the store must answer `question`, if only with an
 /// error.
-pub(in crate::backend) fn ask(mut line: Line, question: &[u8]) -> Answer {
+pub(in crate::backend) fn ask(mut line: TimedStream, question: &[u8]) -> Answer {
     let mut answer = [0; 2];
     match line.write_all(question).and_then(|()| line.read_exact(&mut answer)) {
         // A handshake or an alert (RFC 8446, section 5.1).
@@ -95,14 +95,14 @@ mod tests {
         let peer = thread::spawn(move || {
             let (mut socket, _) = listener.accept().expect("it is asked");
             while socket.write_all(b".").is_ok() {
-                thread::sleep(PATIENCE / 5);
+                thread::sleep(STEP_TIMEOUT / 5);
             }
         });
         let began = Instant::now();
         let mut line = dial("127.0.0.1", port).expect("it listens");
         let error = line.read_exact(&mut [0; 1000]).expect_err("it never ends");
         assert!(is_silence(&error), "{error}");
-        assert!(began.elapsed() < 2 * LONGEST, "{:?}", began.elapsed());
+        assert!(began.elapsed() < 2 * TOTAL_TIMEOUT, "{:?}", began.elapsed());
         drop(line);
         peer.join().expect("it ends with the connection");
     }

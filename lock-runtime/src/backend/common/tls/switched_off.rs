@@ -1,6 +1,6 @@
 //! Replaces TLS if the feature `tls` is off: a type without values.
 
-use super::{probe::Line, settings::Files};
+use super::{probe::TimedStream, settings::Files};
 use crate::{LockError, LockErrorKind};
 
 #[derive(Clone, Debug)]
@@ -24,6 +24,6 @@ impl Tls {
 }
 
 /// Returns `false`: without the feature, this process cannot find out whether a server speaks TLS.
-pub(in crate::backend) fn speaks_tls(_host: &str, _line: Line) -> bool {
+pub(in crate::backend) fn speaks_tls(_host: &str, _line: TimedStream) -> bool {
     false
 }

@@ -23,13 +23,13 @@ use super::{
     error::{self, Failure, Meaning},
     fitness::Fitness,
     overdue::Overdue,
-    slot::{Line, Permit, Slot},
+    slot::{Checkout, Permit, Slot},
     statement::{Arg, Form, Statement, set_lock_timeout},
 };
 use crate::{
     LockError, LockErrorKind,
     backend::common::{
-        cold::cold, first_of::first_of, outage::Outage, renewable::cannot_renew, server_clock::ServerClock,
+        cold::cold, hedged::hedged, outage::Outage, renewable::cannot_renew, server_clock::ServerClock,
         single_flight::PAUSE,
     },
     background,
@@ -121,8 +121,8 @@ impl Connections {
         }
         let this = Arc::clone(self);
         background::handle().spawn(async move {
-            if let Ok(line) = this.take(Lane::Renewals).await {
-                line.give_back();
+            if let Ok(checkout) = this.take(Lane::Renewals).await {
+                checkout.give_back();
             }
         });
     }
@@ -146,7 +146,7 @@ impl Connections {
         let this = Arc::clone(self);
         background::handle().spawn(async move {
             let taken = this.take(Lane::Renewals).await;
-            let _ = tell.send(taken.map(Line::give_back));
+            let _ = tell.send(taken.map(Checkout::give_back));
         });
         let made = told.await.unwrap_or_else(|_| {
             Err(LockError::new(LockErrorKind::Backend, "the library's own thread ended"))
@@ -268,7 +268,7 @@ impl Connections {
     }
 
     /// Takes an idle connection, or makes one.
-    async fn take(&self, lane: Lane) -> Result<Line, LockError> {
+    async fn take(&self, lane: Lane) -> Result<Checkout, LockError> {
         // Releases in the background do not depend on the pool, whose runtime may be gone.
         if let Some(pool) = &self.config.pool
             && lane != Lane::Renewals
@@ -280,7 +280,7 @@ impl Connections {
         let slot = self.slot(lane);
         let permit = if let Some(permit) = slot.try_permit() { permit } else { self.wait(&slot).await? };
         if let Some(idle) = slot.pop() {
-            return Ok(Line::of(idle, permit));
+            return Ok(Checkout::of(idle, permit));
         }
         // The future of `make` is boxed, because it is far larger than the future of a statement, which is moved to a
         // task.
@@ -302,11 +302,11 @@ impl Connections {
     }
 
     /// Makes a connection, or takes one that became idle meanwhile.
-    async fn make(&self, lane: Lane, slot: &Slot, permit: Permit) -> Result<Line, LockError> {
+    async fn make(&self, lane: Lane, slot: &Slot, permit: Permit) -> Result<Checkout, LockError> {
         if slot.is_reached() {
             if let Ok(connection) = self.connect_soon(lane).await {
                 self.outage.ends();
-                return Ok(Line::new(connection, permit));
+                return Ok(Checkout::new(connection, permit));
             }
             slot.set_reached(false);
         }
@@ -314,7 +314,7 @@ impl Connections {
         // an outage does not cause many attempts.
         let mut failed = slot.failed.lock().await;
         if let Some(idle) = slot.pop() {
-            return Ok(Line::of(idle, permit));
+            return Ok(Checkout::of(idle, permit));
         }
         if let Some((until, error)) = &*failed
             && !until.has_passed()
@@ -328,7 +328,7 @@ impl Connections {
                 *failed = None;
                 slot.set_reached(true);
                 self.outage.ends();
-                Ok(Line::new(connection, permit))
+                Ok(Checkout::new(connection, permit))
             }
             Err(error) => {
                 self.outage.begins(began, &error);
@@ -338,7 +338,7 @@ impl Connections {
         }
     }
 
-    async fn take_of_pool(&self, pool: &PgPool) -> Result<Line, LockError> {
+    async fn take_of_pool(&self, pool: &PgPool) -> Result<Checkout, LockError> {
         let limit = self.config.connect_timeout;
         let taken = timeout(limit, pool.acquire()).await;
         let mut connection = match taken {
@@ -353,14 +353,14 @@ impl Connections {
             self.check(&mut connection, Lane::Here).await?;
             self.pool_is_fit.store(true, Ordering::Release);
         }
-        Ok(Line::of_pool(connection))
+        Ok(Checkout::of_pool(connection))
     }
 
     /// Connects like [`connect`](Self::connect). On the library's own thread, further attempts begin while one is
     /// unanswered, because renewals have no time to wait for a single attempt.
     async fn connect_soon(&self, lane: Lane) -> Result<PgConnection, LockError> {
         if background::handle().is_here() {
-            first_of(|| self.connect(lane)).await
+            hedged(|| self.connect(lane)).await
         } else {
             self.connect(lane).await
         }
@@ -423,18 +423,18 @@ impl fmt::Debug for Connections {
 /// Checks the server over a connection of the caller's runtime, or of the user's pool; makes the connection if there is
 /// none.
 pub(crate) async fn ping(connections: &Connections) -> Result<(), LockError> {
-    let mut line = connections.take(Lane::Here).await?;
-    if line.is_fresh() && !line.is_of_pool() {
-        line.give_back();
+    let mut checkout = connections.take(Lane::Here).await?;
+    if checkout.is_fresh() && !checkout.is_of_pool() {
+        checkout.give_back();
         return Ok(());
     }
     let limit = connections.config.response_timeout;
-    let fit = timeout(limit, connections.check(&mut line, Lane::Here)).await;
+    let fit = timeout(limit, connections.check(&mut checkout, Lane::Here)).await;
     let fit = fit.unwrap_or_else(|_| Err(connections.silent(limit)));
     if fit.is_ok() {
-        line.give_back();
+        checkout.give_back();
     } else {
-        line.give_up();
+        checkout.give_up();
     }
     fit
 }

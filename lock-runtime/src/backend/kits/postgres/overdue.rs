@@ -22,7 +22,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{config::Config, listener::value, slot::Line, statement::MARK};
+use super::{config::Config, listener::value, slot::Checkout, statement::MARK};
 use crate::{
     background,
     time::clock::{self, Instant},
@@ -65,16 +65,16 @@ impl Overdue {
 
     /// Keeps a connection in use until the server has ended the overdue statement, no longer executes it, or cannot be
     /// asked.
-    pub(super) fn keep(self: &Arc<Self>, line: Line) {
-        tokio::spawn(Arc::clone(self).wait(line, Counted::new(self)));
+    pub(super) fn keep(self: &Arc<Self>, checkout: Checkout) {
+        tokio::spawn(Arc::clone(self).wait(checkout, Counted::new(self)));
     }
 
-    async fn wait(self: Arc<Self>, mut line: Line, _counted: Counted) {
+    async fn wait(self: Arc<Self>, mut checkout: Checkout, _counted: Counted) {
         let late = Instant::now();
         // The idle connections may be mute, too.
-        let mut aside = line.set_idle_aside();
+        let mut aside = checkout.set_idle_aside();
         let has_ended = {
-            let mut ended = pin!(line.ended());
+            let mut ended = pin!(checkout.ended());
             loop {
                 tokio::select! {
                     biased;
@@ -94,9 +94,9 @@ impl Overdue {
         };
         if has_ended {
             aside.restore();
-            line.give_back();
+            checkout.give_back();
         } else {
-            line.give_up();
+            checkout.give_up();
         }
     }
 

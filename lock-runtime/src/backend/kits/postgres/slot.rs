@@ -1,4 +1,4 @@
-//! The connections of one runtime ([`Slot`]), and a connection in use ([`Line`]).
+//! The connections of one runtime ([`Slot`]), and a connection in use ([`Checkout`]).
 
 use std::{
     ops::{Deref, DerefMut},
@@ -20,7 +20,7 @@ use super::statement::Prepared;
 use crate::{LockError, hash::HashMap, sync::lock, time::clock::Instant};
 
 /// How long a connection may be unused before it is closed.
-const IDLE: Duration = Duration::from_secs(60);
+const CLOSE_IF_UNUSED_FOR: Duration = Duration::from_secs(60);
 /// Interval between checks for unused connections.
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(15);
 
@@ -127,7 +127,7 @@ struct Caretaker {
 impl Caretaker {
     fn close_idle(&self) {
         if let Some(slot) = self.slot.upgrade() {
-            lock(&slot.idle).retain(|idle| !(idle.since + IDLE).has_passed());
+            lock(&slot.idle).retain(|idle| !(idle.since + CLOSE_IF_UNUSED_FOR).has_passed());
         }
     }
 }
@@ -170,7 +170,7 @@ impl Aside {
 }
 
 /// A connection in use; closed when dropped, because it may be in the middle of a statement.
-pub(super) struct Line {
+pub(super) struct Checkout {
     connection: Option<Raw>,
     /// `None` for a connection of the user's pool.
     permit: Option<Permit>,
@@ -184,13 +184,13 @@ enum Raw {
     OfPool(PoolConnection<Postgres>),
 }
 
-impl Line {
+impl Checkout {
     /// Wraps a connection that was just made.
     pub(super) fn new(connection: PgConnection, permit: Permit) -> Self {
         let idle = Idle { connection, prepared: Prepared::default(), since: Instant::now() };
-        let mut line = Self::of(idle, permit);
-        line.fresh = true;
-        line
+        let mut checkout = Self::of(idle, permit);
+        checkout.fresh = true;
+        checkout
     }
 
     pub(super) fn of(Idle { connection, prepared, .. }: Idle, permit: Permit) -> Self {
@@ -270,7 +270,7 @@ impl Line {
     }
 }
 
-impl Deref for Line {
+impl Deref for Checkout {
     type Target = PgConnection;
 
     fn deref(&self) -> &PgConnection {
@@ -281,7 +281,7 @@ impl Deref for Line {
     }
 }
 
-impl DerefMut for Line {
+impl DerefMut for Checkout {
     fn deref_mut(&mut self) -> &mut PgConnection {
         match self.connection.as_mut().expect("taken only at the end") {
             Raw::Own(connection) => connection,
@@ -290,7 +290,7 @@ impl DerefMut for Line {
     }
 }
 
-impl Drop for Line {
+impl Drop for Checkout {
     fn drop(&mut self) {
         // Detached, because the pool would first wait for the rest of the statement.
         if let Some(Raw::OfPool(connection)) = self.connection.take() {

@@ -53,12 +53,12 @@ struct Store {
 struct State {
     locks: Locks,
     /// The channels by which the waiters are notified of their grants.
-    waiting: HashMap<OwnerToken, oneshot::Sender<Told>>,
+    waiting: HashMap<OwnerToken, oneshot::Sender<GrantNotice>>,
 }
 
 /// The message that grants the lock to a waiter.
 #[derive(Debug)]
-struct Told {
+struct GrantNotice {
     fence: u64,
     /// The moment of the grant.
     at: Instant,
@@ -215,7 +215,7 @@ impl Store {
             };
             tokio::select! {
                 biased;
-                Ok(Told { fence, at }) = &mut *told => return Ok(place.granted(request, fence, at)),
+                Ok(GrantNotice { fence, at }) = &mut *told => return Ok(place.granted(request, fence, at)),
                 looked = looked => looked?,
             }
             let mut state = self.lock(key.stored());
@@ -254,7 +254,7 @@ impl State {
             && let Some(waiter) = self.waiting.remove(owner)
         {
             // If the waiter is gone, the drop of its `Place` releases this grant.
-            let _ = waiter.send(Told { fence: *fence, at: now.at });
+            let _ = waiter.send(GrantNotice { fence: *fence, at: now.at });
         }
     }
 }

@@ -7,20 +7,20 @@ use crate::{LockKey, OwnerToken, hash::HashMap, time::clock::Instant};
 /// The locks of one shard of a store.
 #[derive(Debug, Default)]
 pub(super) struct Locks {
-    by_name: HashMap<Arc<str>, Slot>,
+    by_name: HashMap<Arc<str>, LockState>,
     last_fence: u64,
 }
 
 /// The state of one lock, which exists while the lock is held or waited for.
 #[derive(Debug)]
-struct Slot {
+struct LockState {
     key: LockKey,
     holder: Option<Holder>,
     /// The waiters, in the order of their arrival.
     queue: VecDeque<Place>,
 }
 
-impl Slot {
+impl LockState {
     /// Returns whether the lock is held or waited for. A holder whose lease has expired keeps the slot, but not the
     /// lock.
     fn is_used(&self, now: Instant) -> bool {
@@ -73,7 +73,7 @@ impl Locks {
         queues: bool,
         now: Now,
     ) -> Answer {
-        let slot = self.by_name.entry(key.stored_name()).or_insert_with(|| Slot {
+        let slot = self.by_name.entry(key.stored_name()).or_insert_with(|| LockState {
             key: key.clone(),
             holder: None,
             queue: VecDeque::new(),

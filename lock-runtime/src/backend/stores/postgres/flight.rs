@@ -14,7 +14,7 @@ use tokio::sync::SetOnce;
 use crate::{sync::lock, time::clock::Instant};
 
 /// Upper bound on an attempt's wait for the release of earlier, abandoned attempts.
-const PATIENCE: Duration = Duration::from_millis(250);
+const MAX_WAIT_FOR_ABANDONED: Duration = Duration::from_millis(250);
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug)]
@@ -124,7 +124,7 @@ impl Abandoned {
         }
     }
 
-    /// Waits until the present abandoned attempts for a lock are released, but no longer than `PATIENCE`: in an outage,
+    /// Waits until the present abandoned attempts for a lock are released, but no longer than `MAX_WAIT_FOR_ABANDONED`: in an outage,
     /// a release takes long.
     ///
     /// # Cancel safety
@@ -137,7 +137,7 @@ impl Abandoned {
             }
         };
         if !of_lock.is_empty() {
-            let _ = tokio::time::timeout(PATIENCE, settled).await;
+            let _ = tokio::time::timeout(MAX_WAIT_FOR_ABANDONED, settled).await;
         }
     }
 }

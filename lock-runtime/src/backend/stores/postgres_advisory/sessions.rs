@@ -10,7 +10,7 @@ use crate::{
     LockError, LockErrorKind,
     backend::{
         common::{
-            first_of::first_of,
+            hedged::hedged,
             link::{self, Link},
             outage::Outage,
             server_clock::ServerClock,
@@ -116,7 +116,7 @@ impl link::Sessions for Sessions {
                 ))
             })
         };
-        let (listener, pid, sent) = first_of(connecting).await?;
+        let (listener, pid, sent) = hedged(connecting).await?;
         let (session, requests) = Session::new(Arc::clone(&self.0), pid, sent);
         tracing::debug!(pid, "session with PostgreSQL");
         tokio::spawn(Keeper::new(&session, listener, requests, Arc::clone(outage)).keep());

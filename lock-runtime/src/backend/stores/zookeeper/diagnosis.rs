@@ -9,7 +9,7 @@ use super::{
 use crate::backend::common::{
     threads,
     tls::{
-        probe::{self, Answer, PATIENCE},
+        probe::{self, Answer, STEP_TIMEOUT},
         speaks_tls,
     },
 };
@@ -23,7 +23,7 @@ pub(super) struct Reason {
 
 /// Probes each server; `None` if nothing is found that an operator has to change.
 pub(super) async fn reason(config: &Config, certificates: Option<&Arc<Certificates>>) -> Option<Reason> {
-    tokio::time::timeout(4 * PATIENCE, look_at_all(config, certificates)).await.ok().flatten()
+    tokio::time::timeout(4 * STEP_TIMEOUT, look_at_all(config, certificates)).await.ok().flatten()
 }
 
 async fn look_at_all(config: &Config, certificates: Option<&Arc<Certificates>>) -> Option<Reason> {

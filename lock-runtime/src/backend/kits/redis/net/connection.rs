@@ -36,7 +36,7 @@ use crate::{
 /// Age from which a call that is dropped without an answer counts as unanswered, like a call that has timed out.
 const SILENCE: Duration = Duration::from_millis(100);
 /// Time without a call after which a connection is checked before it is used.
-const IDLE: Duration = Duration::from_millis(100);
+const CHECK_IF_UNUSED_FOR: Duration = Duration::from_millis(100);
 /// Minimum age at which a connection is given up because its server takes no calls for now: the server loads its data,
 /// or is a replica that has lost its primary. At this age, the host's name may lead to another server, and a new
 /// connection each second does no harm.
@@ -159,7 +159,7 @@ impl Connection {
 
     /// Returns whether the connection was unused for long enough that its end may have gone unnoticed.
     pub(crate) fn is_idle(&self) -> bool {
-        (Instant::from_nanos(self.last_used.load(Ordering::Relaxed)) + IDLE).has_passed()
+        (Instant::from_nanos(self.last_used.load(Ordering::Relaxed)) + CHECK_IF_UNUSED_FOR).has_passed()
     }
 
     /// Returns whether a call was made at least `length` ago, and the server has answered no call since.

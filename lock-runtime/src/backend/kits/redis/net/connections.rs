@@ -21,7 +21,7 @@ use crate::{
     LockError, LockErrorKind,
     backend::common::{
         cold::cold,
-        first_of::first_of,
+        hedged::hedged,
         renewable::cannot_renew,
         single_flight::{self, SingleFlight},
     },
@@ -177,7 +177,7 @@ impl<S: Service> Connections<S> {
         let open = |silence_limit| Connection::open(&self.server, self.service.pushes(), silence_limit);
         let ours = background::handle().is_here();
         let (end, opened) =
-            if ours { first_of(|| open(SILENCE_LIMIT_OF_RENEWALS)).await } else { open(SILENCE_LIMIT).await };
+            if ours { hedged(|| open(SILENCE_LIMIT_OF_RENEWALS)).await } else { open(SILENCE_LIMIT).await };
         let made = match opened {
             Ok((connection, info)) => match self.judge(&info, ours) {
                 Ok(()) => self.service.begin(connection, &info).await,

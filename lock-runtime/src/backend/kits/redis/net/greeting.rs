@@ -11,7 +11,7 @@ use tokio::{
 };
 
 /// Upper bound on the wait for each step: the connection, a first line without a request, and the answer to a request.
-const PATIENCE: Duration = Duration::from_millis(100);
+const STEP_TIMEOUT: Duration = Duration::from_millis(100);
 /// Length in bytes after which no more of a line is read.
 const MAX_LINE_LENGTH: usize = 512;
 
@@ -33,7 +33,7 @@ pub(super) enum Greeting {
 pub(super) async fn of(address: &ConnectionAddr) -> Option<Greeting> {
     let heard = match address {
         ConnectionAddr::Tcp(host, port) => {
-            let made = timeout(PATIENCE, TcpStream::connect((host.as_str(), *port))).await;
+            let made = timeout(STEP_TIMEOUT, TcpStream::connect((host.as_str(), *port))).await;
             listen(made.ok()?.ok()?).await
         }
         #[cfg(unix)]
@@ -48,12 +48,12 @@ pub(super) async fn of(address: &ConnectionAddr) -> Option<Greeting> {
 /// discard the message.
 async fn listen(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> Vec<u8> {
     let mut heard = Vec::new();
-    if timeout(PATIENCE, read_line(&mut stream, &mut heard)).await.is_err() {
+    if timeout(STEP_TIMEOUT, read_line(&mut stream, &mut heard)).await.is_err() {
         let asked = async {
             stream.write_all(b"PING\r\n").await?;
             read_line(&mut stream, &mut heard).await
         };
-        let _ = timeout(PATIENCE, asked).await;
+        let _ = timeout(STEP_TIMEOUT, asked).await;
     }
     heard
 }

@@ -11,7 +11,7 @@ pub(crate) const REFRESH: Duration = Duration::from_secs(1);
 /// the message is lost, the grant ends before the waiter finds it.
 const FAR_REFRESH_INTERVAL: Duration = Duration::from_millis(2_500);
 /// Number of waiters from which a place behind them is far back.
-pub(crate) const FAR: usize = 16;
+pub(crate) const FAR_RANK: usize = 16;
 /// Step to which refreshes are aligned, so that the refreshes of a process share calls.
 const TICK: Duration = Duration::from_millis(100);
 /// Time for a waiter to claim a grant. The time is longer than [`REFRESH`], after which the waiter finds a grant whose
@@ -23,7 +23,7 @@ pub(crate) const STALE: Duration = Duration::from_secs(5);
 /// Time for which a queue is kept without a refresh; all its places are stale by then.
 pub(crate) const RETENTION: Duration = Duration::from_secs(8);
 /// Number of entries of a queue that may contain their places.
-pub(crate) const NEAR: usize = 8;
+pub(crate) const INLINE_PLACES: usize = 8;
 
 /// Pause between polls of the first in the queue while the lock is left open, to see whether it is used; also the
 /// minimum pause before a poll on a notice of the opening.
@@ -46,7 +46,7 @@ pub(crate) const LOOK_ON_DOUBT: Duration = Duration::from_millis(50);
 pub(crate) enum Rank {
     First,
     Near,
-    /// Behind [`FAR`] others.
+    /// Behind [`FAR_RANK`] others.
     Far,
 }
 

@@ -15,8 +15,8 @@ fn queue_constants() -> String {
     let mut text = String::new();
     for (name, value) in [
         ("STALE_MS", place::STALE.as_millis()),
-        ("NEAR", place::NEAR as u128),
-        ("FAR", place::FAR as u128),
+        ("INLINE_PLACES", place::INLINE_PLACES as u128),
+        ("FAR_RANK", place::FAR_RANK as u128),
         ("OPEN_EVERY_US", usual.every.as_micros()),
         ("OPEN_MS", usual.length.as_millis()),
         ("OPEN_EVERY_FOREIGN_US", foreign.every.as_micros()),

@@ -46,7 +46,7 @@ if seen and string.sub(holder, 1, #owner + 1) ~= owner .. ':' then
   if tonumber(now) > tonumber(limit) then return 'late ' .. now end
   local place = ttl .. ' ' .. now .. ' ' .. address
   local rank = redis.call('RPUSH', KEYS[4], owner .. ' ' .. place)
-  if rank > NEAR then
+  if rank > INLINE_PLACES then
     redis.call('LSET', KEYS[4], '-1', owner)
     if redis.call('HSET', KEYS[5], owner, place) == 1 then redis.call('PEXPIRE', KEYS[5], RETENTION_MS) end
   end
@@ -57,7 +57,7 @@ if seen and string.sub(holder, 1, #owner + 1) ~= owner .. ':' then
     redis.call('PEXPIRE', KEYS[5], RETENTION_MS)
     redis.call('SET', KEYS[2], '', 'PX', RETENTION_MS)
   end
-  if rank > FAR then return 'waiting ' .. seen .. ' 2 0 -1 0 ' .. now end
+  if rank > FAR_RANK then return 'waiting ' .. seen .. ' 2 0 -1 0 ' .. now end
   if rank > 1 then return 'waiting ' .. seen .. ' 0 0 -1 0 ' .. now end
 
   -- Notifies the holder's process that others wait. Without this message, the process could hand the lock over among
@@ -120,8 +120,8 @@ local function ask(holder, owner, ttl, address)
   if mode == 'join' and (write(owner, place) or not redis.call('LPOS', queue, owner)) then
     rank = redis.call('RPUSH', queue, owner)
   else
-    local index = redis.call('LPOS', queue, owner, 'MAXLEN', FAR)
-    rank = index and index + 1 or FAR + 1
+    local index = redis.call('LPOS', queue, owner, 'MAXLEN', FAR_RANK)
+    rank = index and index + 1 or FAR_RANK + 1
   end
   local left = redis.call('PTTL', queue)
   if left == -2 then -- evicted
@@ -153,7 +153,7 @@ local function ask(holder, owner, ttl, address)
     -- Only the first in the queue, or a waiter's last poll before it gives up, needs the end of the lease.
     if rank == 1 or mode == 'poll' then pttl = redis.call('PTTL', key) end
   end
-  local where = rank == 1 and 1 or rank > FAR and 2 or 0
+  local where = rank == 1 and 1 or rank > FAR_RANK and 2 or 0
   return 'waiting ' .. seen .. string.format(' %d %d %.0f %.0f ', where, state, pttl, hold) .. now_text
 end
 

@@ -7,10 +7,10 @@
 --       queue     list   the waiting owners, in order: "<owner> <place>", or "<owner>" if the place is in the hash
 --       places    hash   owner -> place
 --       open      string exists while the lock is left to clients that do not queue; see release.lua
--- A place is "<ttl ms> <refreshed us> <number> <inbox>". A place among the first NEAR entries is at first part of its
--- entry in the list. This saves two commands if the waiter is granted the lock before it refreshes the place, as most
--- waiters in a short queue are. The first refresh moves the place into the hash. Entries farther back contain no
--- places, so that a place in an entry is found at little cost.
+-- A place is "<ttl ms> <refreshed us> <number> <inbox>". A place among the first INLINE_PLACES entries is at first
+-- part of its entry in the list. This saves two commands if the waiter is granted the lock before it refreshes the
+-- place, as most waiters in a short queue are. The first refresh moves the place into the hash. Entries farther back
+-- contain no places, so that a place in an entry is found at little cost.
 --
 -- The scripts that contain this file begin with the constants of queue/scripts.rs. They contain the functions of other
 -- files only below the paths that do not need these functions: creating one function costs the server 2,000

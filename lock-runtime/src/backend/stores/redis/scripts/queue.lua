@@ -35,7 +35,7 @@ end
 
 -- The entry of `owner` that contains its place, and the entry's index; nil without such an entry.
 local function near(owner)
-  for i, entry in ipairs(redis.call('LRANGE', queue, '0', NEAR - 1)) do
+  for i, entry in ipairs(redis.call('LRANGE', queue, '0', INLINE_PLACES - 1)) do
     if string.sub(entry, 1, #owner + 1) == owner .. ' ' then return entry, i - 1 end
   end
 end

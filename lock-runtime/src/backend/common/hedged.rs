@@ -12,7 +12,7 @@ use std::{
 /// A request that was sent while the server was unreachable may never be answered, but a later attempt succeeds once
 /// the server is back. Use this function only on the library's own runtime, so that an overloaded server gets few
 /// attempts from each process.
-pub(in crate::backend) async fn first_of<F: Future>(begin: impl Fn() -> F) -> F::Output {
+pub(in crate::backend) async fn hedged<F: Future>(begin: impl Fn() -> F) -> F::Output {
     const PAUSE: Duration = Duration::from_millis(250);
     const ATTEMPTS: usize = 8;
     let mut attempts = vec![Box::pin(begin())];
