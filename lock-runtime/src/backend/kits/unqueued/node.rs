@@ -124,8 +124,9 @@ impl NodeService {
     /// Refuses a server to which another node has an open connection, because that server would have two votes.
     fn check_identity(&self, connection: &Arc<Connection>, info: &str) -> Result<(), LockError> {
         let mut servers = lock(&self.servers);
-        // Two servers may have swapped their addresses, so a server counts only while a connection to it is open.
-        servers.retain(|(_, open, _)| open.upgrade().is_some_and(|open| open.is_usable()));
+        // Two servers may have swapped their addresses, so a server counts only while a connection to it is open. A
+        // connection that was given up is open until its last call has ended: that call may still bring a vote.
+        servers.retain(|(_, open, _)| open.upgrade().is_some_and(|open| !open.is_gone()));
         let Some(run_id) = fitness::run_id(info) else { return Ok(()) };
         if servers.iter().any(|(number, _, other)| *number != self.number && **other == *run_id) {
             return Err(LockError::new(
