@@ -66,7 +66,8 @@ fn shares(admin: &Admin, clients: &[Process], guard: &LockGuard) -> [f64; 3] {
 fn point(size: u64) -> Vec<f64> {
     let server = Server::start();
     let mut admin = Admin::of(&server.url());
-    admin.allow_clients(size + 100);
+    // Each client has a connection for its requests and one for renewals.
+    admin.allow_clients(2 * size + 100);
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let locks = runtime.block_on(LockManager::connect(&server.url())).unwrap();
     let guard = runtime.block_on(locks.lock(KEY).acquire()).unwrap();
