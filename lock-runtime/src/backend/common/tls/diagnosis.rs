@@ -27,9 +27,9 @@ pub(in crate::backend) enum Look {
     Unclear,
 }
 
-/// Attempts a handshake with the server at the other end of `line`, and explains the failure.
-pub(in crate::backend) fn look(certificates: &Certificates, host: &str, line: TimedStream) -> Look {
-    let Err((error, shaking_hands)) = shake_hands(&certificates.client, host, line) else {
+/// Attempts a handshake with the server at the other end of `stream`, and explains the failure.
+pub(in crate::backend) fn look(certificates: &Certificates, host: &str, stream: TimedStream) -> Look {
+    let Err((error, shaking_hands)) = shake_hands(&certificates.client, host, stream) else {
         return Look::Unclear;
     };
     match rustls_error(&error) {
@@ -39,14 +39,14 @@ pub(in crate::backend) fn look(certificates: &Certificates, host: &str, line: Ti
     }
 }
 
-/// Returns whether the server at the other end of `line` speaks TLS, whatever its certificate.
-pub(in crate::backend) fn speaks_tls(host: &str, line: TimedStream) -> bool {
+/// Returns whether the server at the other end of `stream` speaks TLS, whatever its certificate.
+pub(in crate::backend) fn speaks_tls(host: &str, stream: TimedStream) -> bool {
     let Ok(provider) = provider() else { return false };
     let client = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let Ok(client) = client else { return false };
     // This client trusts no CA: its handshake is not meant to succeed.
     let client = client.with_root_certificates(RootCertStore::empty()).with_no_client_auth();
-    match shake_hands(&Arc::new(client), host, line) {
+    match shake_hands(&Arc::new(client), host, stream) {
         Ok(()) => true,
         Err((error, _)) => matches!(
             rustls_error(&error),
@@ -63,7 +63,7 @@ pub(in crate::backend) fn speaks_tls(host: &str, line: TimedStream) -> bool {
 fn shake_hands(
     client: &Arc<ClientConfig>,
     host: &str,
-    mut line: TimedStream,
+    mut stream: TimedStream,
 ) -> Result<(), (io::Error, bool)> {
     let connection = ServerName::try_from(host.to_owned())
         .map_err(io::Error::other)
@@ -71,7 +71,7 @@ fn shake_hands(
     let mut connection = connection.map_err(|error| (error, false))?;
     // Reads one byte, because a server may report only after the handshake that it refuses our certificate. A server
     // that accepts the certificate sends nothing.
-    match Stream::new(&mut connection, &mut line).read_exact(&mut [0]) {
+    match Stream::new(&mut connection, &mut stream).read_exact(&mut [0]) {
         Ok(()) => Ok(()),
         Err(error) => Err((error, connection.is_handshaking())),
     }

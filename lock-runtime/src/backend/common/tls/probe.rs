@@ -11,8 +11,8 @@ pub(in crate::backend) const STEP_TIMEOUT: Duration = Duration::from_millis(500)
 /// Upper bound on a whole exchange over a connection.
 const TOTAL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A connection with a time limit: all reads and writes fail once [`TOTAL_TIMEOUT`] has passed since the connection was made,
-/// however slowly the peer sends.
+/// A connection with a time limit: all reads and writes fail once [`TOTAL_TIMEOUT`] has passed since the connection was
+/// made, however slowly the peer sends.
 pub(in crate::backend) struct TimedStream {
     socket: TcpStream,
     end: Instant,
@@ -66,9 +66,9 @@ pub(in crate::backend) enum Answer {
 
 /// Sends `question`, and classifies the answer. Every server of the store must answer `question`, if only with an
 /// error.
-pub(in crate::backend) fn ask(mut line: TimedStream, question: &[u8]) -> Answer {
+pub(in crate::backend) fn ask(mut stream: TimedStream, question: &[u8]) -> Answer {
     let mut answer = [0; 2];
-    match line.write_all(question).and_then(|()| line.read_exact(&mut answer)) {
+    match stream.write_all(question).and_then(|()| stream.read_exact(&mut answer)) {
         // A handshake or an alert (RFC 8446, section 5.1).
         Ok(()) if matches!(answer, [0x15 | 0x16, 3]) => Answer::Tls,
         Ok(()) => Answer::Plain,
@@ -99,11 +99,11 @@ mod tests {
             }
         });
         let began = Instant::now();
-        let mut line = dial("127.0.0.1", port).expect("it listens");
-        let error = line.read_exact(&mut [0; 1000]).expect_err("it never ends");
+        let mut stream = dial("127.0.0.1", port).expect("it listens");
+        let error = stream.read_exact(&mut [0; 1000]).expect_err("it never ends");
         assert!(is_silence(&error), "{error}");
         assert!(began.elapsed() < 2 * TOTAL_TIMEOUT, "{:?}", began.elapsed());
-        drop(line);
+        drop(stream);
         peer.join().expect("it ends with the connection");
     }
 }

@@ -24,6 +24,6 @@ impl Tls {
 }
 
 /// Returns `false`: without the feature, this process cannot find out whether a server speaks TLS.
-pub(in crate::backend) fn speaks_tls(_host: &str, _line: TimedStream) -> bool {
+pub(in crate::backend) fn speaks_tls(_host: &str, _stream: TimedStream) -> bool {
     false
 }
