@@ -124,8 +124,8 @@ impl Abandoned {
         }
     }
 
-    /// Waits until the present abandoned attempts for a lock are released, but no longer than `MAX_WAIT_FOR_ABANDONED`: in an outage,
-    /// a release takes long.
+    /// Waits until the present abandoned attempts for a lock are released, but no longer than
+    /// `MAX_WAIT_FOR_ABANDONED`: in an outage, a release takes long.
     ///
     /// # Cancel safety
     /// Cancel safe.
