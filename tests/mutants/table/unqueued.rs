@@ -42,14 +42,14 @@ pub const MUTANTS: &[Mutant] = &[
         edits: &[
             Rust {
                 file: "backend/kits/unqueued/attempt.rs",
-                from: "                    failures.push((node, failure));
-                    answers.add(None);
+                from: "                self.failures.push((node, failure));
+                self.count.add(None);
 ",
-                to: "                    failures.push((node, failure));
-                    answers.add(None);
-                    if mutant!() {
-                        fences.nodes -= 1;
-                    }
+                to: "                self.failures.push((node, failure));
+                self.count.add(None);
+                if mutant!() {
+                    self.fences.nodes -= 1;
+                }
 ",
             },
             Rust {
@@ -64,8 +64,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "a_round_waits_for_the_last_node",
         edits: &[Rust {
             file: "backend/kits/unqueued/attempt.rs",
-            from: "let next = if answers.is_divided() {",
-            to: "let next = if answers.is_divided() && !mutant!() {",
+            from: "let next = if votes.count.is_divided() {",
+            to: "let next = if votes.count.is_divided() && !mutant!() {",
         }],
         caught_by: &[
             "redlock::minority::minority_paused::no_contended_attempt_waits_for_them",
@@ -78,6 +78,33 @@ pub const MUTANTS: &[Mutant] = &[
             file: "backend/kits/unqueued/attempt.rs",
             from: "let patience = if is_patient {",
             to: "let patience = if is_patient && !mutant!() {",
+        }],
+        caught_by: &["servers redlock::waiting::a_lease_left_on_a_near_node_keeps_no_client_out"],
+    },
+    Mutant {
+        name: "a_divided_majority_is_taken_for_a_holder",
+        edits: &[Rust {
+            file: "backend/kits/unqueued/attempt.rs",
+            from: "(!refusal.is_denied || self.ties < MAX_REPEATS_IF_DENIED);",
+            to: "(!refusal.is_denied || (self.ties < MAX_REPEATS_IF_DENIED && !mutant!()));",
+        }],
+        caught_by: &["servers redlock::waiting::a_lock_that_is_divided_and_then_free_is_not_waited_for"],
+    },
+    Mutant {
+        name: "after_a_tie_all_nodes_are_asked_at_once",
+        edits: &[Rust {
+            file: "backend/kits/unqueued/attempt.rs",
+            from: "let has_leader = self.ties > 0",
+            to: "let has_leader = !mutant!() && self.ties > 0",
+        }],
+        caught_by: &["servers redlock::waiting::a_lease_left_on_a_near_node_keeps_no_client_out"],
+    },
+    Mutant {
+        name: "a_leader_that_refuses_ends_a_division",
+        edits: &[Rust {
+            file: "backend/kits/unqueued/attempt.rs",
+            from: "End::RefusedByLeader => self.divided_since,",
+            to: "End::RefusedByLeader => self.divided_since.filter(|_| !mutant!()),",
         }],
         caught_by: &["servers redlock::waiting::a_lease_left_on_a_near_node_keeps_no_client_out"],
     },
@@ -123,10 +150,10 @@ pub const MUTANTS: &[Mutant] = &[
         name: "a_minority_is_kept",
         edits: &[Rust {
             file: "backend/kits/unqueued/attempt.rs",
-            from: "        self.lease(FencingToken::from_micros(0)).withdraw_from(granted).await;
+            from: "        self.lease(FencingToken::from_micros(0)).withdraw_from(votes.granted).await;
 ",
             to: "        if !mutant!() {
-            self.lease(FencingToken::from_micros(0)).withdraw_from(granted).await;
+            self.lease(FencingToken::from_micros(0)).withdraw_from(votes.granted).await;
         }
 ",
         }],
@@ -136,8 +163,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "other_processes_are_not_known_to_wait",
         edits: &[Rust {
             file: "backend/kits/unqueued/attempt.rs",
-            from: "others_wait |= answer % 2 == 1;",
-            to: "others_wait |= answer % 2 == 1 && !mutant!();",
+            from: "self.others_wait |= answer % 2 == 1;",
+            to: "self.others_wait |= answer % 2 == 1 && !mutant!();",
         }],
         caught_by: &["servers redlock::waiting::a_process_gets_in_beside_one_with_many_tasks"],
     },

@@ -10,7 +10,7 @@ use super::{
     error::out_of_reach,
     hold::RacedLease,
     protocol::Kind,
-    quorum::{Count, Decision, Fence, Fences, Patience},
+    quorum::{Count, Decision, Fence, Fences, MIN_QUIET, Patience},
     shared::Shared,
     watch::Watch,
 };
@@ -28,27 +28,27 @@ use crate::{
 };
 
 /// Bounds of the maximum random pause after a tie, i.e. a round in which several clients may have divided the nodes.
-/// After the first tie, the pause is at most the first bound. With each further tie this maximum doubles, up to the
-/// second bound.
+/// After the first tie, the pause of a single attempt is at most the first bound, and a waiter makes no pause, because
+/// the leader decides between waiters. With each further tie the maximum doubles, up to the second bound.
 const TIE_PAUSE_BOUNDS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(32)];
 /// Upper bound on the number of doublings of the maximum pause after a tie.
 const MAX_PAUSE_DOUBLINGS: u32 = 5;
-/// Upper bound on the repetitions of a single attempt after rounds in which some nodes granted the lock. No repetition
-/// is planned once the longest timeout of a node has passed since the attempt began.
-const MAX_SINGLE_ATTEMPT_REPEATS: u32 = 2;
+/// Upper bound on the repetitions in a row after rounds in which some nodes granted the lock, and which were those of a
+/// single attempt or were refused by a majority: either one client holds the majority, or several clients have divided
+/// it. A single attempt plans no repetition once the longest timeout of a node has passed since the attempt began.
+const MAX_REPEATS_IF_DENIED: u32 = 2;
 /// Number of node timeouts with nothing but divided rounds after which one round waits for all nodes. One timeout is
 /// too few, because another client's round that waits for all nodes keeps this client from a majority for one timeout.
 const TIMEOUTS_UNTIL_PATIENCE: u32 = 2;
-/// Upper bound on the wait for the announcements of a majority of the nodes after the first announcement.
-const GATHER: Duration = Duration::from_millis(2);
+/// Upper bound on the wait for the announcements of a majority of the nodes after the first announcement. The timer
+/// rounds it up to a millisecond or two. Of the announcements of one release, a waiter that asks meanwhile counts only a
+/// part, so the wait often lasts to this bound; with 2 ms, the client that released the lock usually got it again.
+const GATHER: Duration = Duration::from_micros(500);
 
 /// The outcome of one round.
 enum Round {
     Granted(Grant),
     Refused(Refusal),
-    /// Refused, and ended before all nodes answered: the answers so far were divided, and no further answer came in
-    /// time.
-    BrokenOff(Refusal),
 }
 
 /// The result of a round in which the lock was not granted.
@@ -56,12 +56,24 @@ struct Refusal {
     /// The time at which enough leases have ended to leave a majority of the nodes free, if known;
     /// [`Instant::FAR_FUTURE`] if clients of other libraries hold a majority of the nodes without an expiry.
     ends: Option<Instant>,
+    end: End,
     /// Whether some nodes granted the lock.
     granted_some: bool,
-    /// Whether the round may have been a tie: some nodes granted the lock, and no majority refused it.
-    may_be_tie: bool,
+    /// Whether a majority refused the lock.
+    is_denied: bool,
     /// Whether some node is held by a client of another library.
     has_foreign: bool,
+}
+
+/// How a refused round ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// The answers decided the round.
+    Decided,
+    /// The answers were divided, and no further answer came in time.
+    BrokenOff,
+    /// The leader refused, so the other nodes were not asked.
+    RefusedByLeader,
 }
 
 pub(crate) async fn acquire(shared: &Arc<Shared>, request: &Acquire) -> Result<Acquired, LockError> {
@@ -73,12 +85,12 @@ struct Rounds<'a> {
     shared: &'a Arc<Shared>,
     request: &'a Acquire,
     /// Number of rounds in a row that may have been ties, counted up to [`MAX_PAUSE_DOUBLINGS`]. In a single attempt,
-    /// each repeated round counts.
+    /// each repeated round counts. After a tie, a waiter asks the [leader](super::nodes::Nodes::leader) first.
     ties: u32,
     /// The time until which a single attempt is repeated. If the rounds have taken as long as a node's timeout, nodes
     /// are failing, and a further round would be as slow.
     ties_until: Instant,
-    /// The end of the first broken-off round, if each round since then was broken off, too. Starts anew if a patient
+    /// The end of the first broken-off round, if the answers have decided no round since then. Starts anew if a patient
     /// round is broken off.
     divided_since: Option<Instant>,
 }
@@ -94,7 +106,7 @@ impl<'a> Rounds<'a> {
         // A single attempt, too, is repeated if several clients may have divided the nodes: otherwise, each of these
         // clients would give up a lock that none of them holds.
         if self.request.wait == Wait::No {
-            !refusal.granted_some || self.ties == MAX_SINGLE_ATTEMPT_REPEATS || now >= self.ties_until
+            !refusal.granted_some || self.ties == MAX_REPEATS_IF_DENIED || now >= self.ties_until
         } else {
             now >= self.request.wait.end()
         }
@@ -117,13 +129,19 @@ impl Waiter for Rounds<'_> {
             .divided_since
             .is_some_and(|since| (since + TIMEOUTS_UNTIL_PATIENCE * nodes.timeout()).has_passed());
         let patience = if is_patient { Patience::UntilTimeout(nodes.timeout()) } else { Patience::Short };
-        let (refusal, is_broken_off) = match Attempt::new(shared, request).run(patience).await? {
+        // A single attempt asks all nodes, because one node's refusal is no proof that the lock is held.
+        let has_leader = self.ties > 0 && !is_patient && request.wait != Wait::No;
+        let leader = if has_leader { nodes.leader() } else { None };
+        let refusal = match Attempt::new(shared, request).run(patience, leader).await? {
             Round::Granted(grant) => return Ok(Answer::Granted(grant)),
-            Round::Refused(refusal) => (refusal, false),
-            Round::BrokenOff(refusal) => (refusal, true),
+            Round::Refused(refusal) => refusal,
         };
         let now = Instant::now();
-        self.divided_since = is_broken_off.then(|| self.divided_since.filter(|_| !is_patient).unwrap_or(now));
+        self.divided_since = match refusal.end {
+            End::Decided => None,
+            End::BrokenOff => self.divided_since.filter(|_| !is_patient).or(Some(now)),
+            End::RefusedByLeader => self.divided_since,
+        };
         let remaining = refusal.ends.map(|ends| match ends {
             Instant::FAR_FUTURE => Duration::MAX,
             ends => ends.saturating_duration_since(now),
@@ -134,9 +152,14 @@ impl Waiter for Rounds<'_> {
         if refusal.has_foreign {
             shared.foreign.remember(request.key.stored(), now, FOREIGN_USE_RETENTION);
         }
-        if refusal.may_be_tie || request.wait == Wait::No {
+        let may_be_tie = refusal.granted_some && (!refusal.is_denied || self.ties < MAX_REPEATS_IF_DENIED);
+        if may_be_tie || request.wait == Wait::No {
             let [first, longest] = TIE_PAUSE_BOUNDS;
-            let pause = between([Duration::ZERO, longest.min(first * (1 << self.ties))]);
+            let pause = if self.ties == 0 && request.wait != Wait::No {
+                Duration::ZERO
+            } else {
+                between([Duration::ZERO, longest.min(first * (1 << self.ties))])
+            };
             self.ties = MAX_PAUSE_DOUBLINGS.min(self.ties + 1);
             return Ok(Answer::Undecided { pause });
         }
@@ -157,6 +180,62 @@ impl Waiter for Rounds<'_> {
         let majority = u64::try_from(self.shared.nodes.majority()).unwrap_or(u64::MAX);
         let _ = tokio::time::timeout(GATHER, watch.as_ref().reached(before + majority)).await;
         None
+    }
+}
+
+/// Sleeps for `length`. Unlike a timer, which takes up to a millisecond more, a pause of zero takes no time.
+async fn pause(length: Duration) {
+    if !length.is_zero() {
+        tokio::time::sleep(length).await;
+    }
+}
+
+/// The answers to one acquisition.
+struct Votes {
+    count: Count,
+    fences: Fences,
+    /// The nodes, by the bits of their numbers, that granted the lock.
+    granted: u64,
+    /// Each is `2 * (pttl + 2)`, plus 1 for a foreign holder.
+    refusals: Vec<u64>,
+    failures: Vec<(usize, Failure)>,
+    others_wait: bool,
+}
+
+impl Votes {
+    fn of(nodes: usize) -> Self {
+        Self {
+            count: Count::of(nodes),
+            fences: Fences::of(nodes),
+            granted: 0,
+            refusals: Vec::new(),
+            failures: Vec::new(),
+            others_wait: false,
+        }
+    }
+
+    fn add(&mut self, node: usize, answer: Result<i64, Failure>, unanswered: &UnansweredAcquisitions) {
+        match answer {
+            Ok(answer) => {
+                unanswered.ended_at(node);
+                match u64::try_from(answer) {
+                    Ok(answer) => {
+                        self.granted |= 1 << node;
+                        self.fences.add(answer / 2);
+                        self.others_wait |= answer % 2 == 1;
+                    }
+                    Err(_) => self.refusals.push(answer.unsigned_abs()),
+                }
+                self.count.add(Some(answer >= 0));
+            }
+            Err(failure) => {
+                if failure.is_definite() {
+                    unanswered.ended_at(node);
+                }
+                self.failures.push((node, failure));
+                self.count.add(None);
+            }
+        }
     }
 }
 
@@ -195,79 +274,75 @@ impl<'a> Attempt<'a> {
         Claim::of(id, self.sent + self.shared.nodes.timeout(), &self.unanswered)
     }
 
-    /// Asks all nodes, and raises their counters of fences if they minted different numbers.
-    async fn run(mut self, patience: Patience) -> Result<Round, LockError> {
+    /// Asks all nodes, and raises their counters of fences if they minted different numbers. If there is a `leader`, the
+    /// other nodes are asked only once the leader has not refused.
+    async fn run(mut self, patience: Patience, leader: Option<usize>) -> Result<Round, LockError> {
         let nodes = &self.shared.nodes;
-        let count = nodes.of.len();
         let proposal = self.claim(nodes.proposal(self.sent));
         self.open = true;
-        let mut replies = nodes.ask(Kind::Acquire, |_| Some(proposal.clone()));
-        let (mut answers, mut fences) = (Count::of(count), Fences::of(count));
-        let (mut granted, mut failures, mut refusals) = (0_u64, Vec::new(), Vec::new());
-        let (mut others_wait, mut is_broken_off) = (false, false);
+        let ask = |is_asked: &dyn Fn(usize) -> bool| {
+            nodes.ask(Kind::Acquire, |node| is_asked(node).then(|| proposal.clone()))
+        };
+        let mut votes = Votes::of(nodes.of.len());
+        let mut replies = ask(&|node| leader.is_none_or(|leader| leader == node));
+        if let Some(leader) = leader {
+            if let Ok(Some((node, answer))) = tokio::time::timeout(MIN_QUIET, replies.next()).await {
+                votes.add(node, answer, &self.unanswered);
+            }
+            if votes.count.no == 0 {
+                replies.extend(ask(&|node| node != leader));
+            }
+        }
+        let mut end = if votes.count.no > 0 { End::RefusedByLeader } else { End::Decided };
         let fence = loop {
-            let next = if answers.is_divided() {
+            if let Some(fence) = votes.fences.fence() {
+                break Some(fence);
+            }
+            if votes.count.has_majority() == Decision::No {
+                break None;
+            }
+            let next = if votes.count.is_divided() {
                 let taken = Instant::now().saturating_duration_since(self.sent);
                 let patience = match patience {
                     Patience::Short if !nodes.may_answer_soon(&replies) => Patience::None,
                     patience => patience,
                 };
                 let left = patience.breaks_off_after(taken).saturating_sub(taken);
-                let next = tokio::time::timeout(left, replies.next()).await;
-                is_broken_off = next.is_err();
-                next.unwrap_or_default()
+                tokio::select! {
+                    biased;
+                    next = replies.next() => next,
+                    () = pause(left) => {
+                        end = End::BrokenOff;
+                        None
+                    }
+                }
             } else {
                 replies.next().await
             };
             let Some((node, answer)) = next else { break None };
-            match answer {
-                Ok(answer) => {
-                    self.unanswered.ended_at(node);
-                    match u64::try_from(answer) {
-                        Ok(answer) => {
-                            granted |= 1 << node;
-                            fences.add(answer / 2);
-                            others_wait |= answer % 2 == 1;
-                        }
-                        Err(_) => refusals.push(answer.unsigned_abs()),
-                    }
-                    answers.add(Some(answer >= 0));
-                }
-                Err(failure) => {
-                    if failure.is_definite() {
-                        self.unanswered.ended_at(node);
-                    }
-                    failures.push((node, failure));
-                    answers.add(None);
-                }
-            }
-            if let Some(fence) = fences.fence() {
-                break Some(fence);
-            }
-            if answers.has_majority() == Decision::No {
-                break None;
-            }
+            votes.add(node, answer, &self.unanswered);
         };
         drop(replies);
         let fence = match fence {
             Some(Fence::Agreed(fence)) => Some(fence),
-            Some(Fence::ToRaise(fence)) => self.raise(fence, granted, &mut failures).await.then_some(fence),
+            Some(Fence::ToRaise(fence)) => {
+                self.raise(fence, votes.granted, &mut votes.failures).await.then_some(fence)
+            }
             None => None,
         };
         let valid_until = valid_until(self.sent, self.request.ttl);
         if let Some(fence) = fence {
-            return Ok(Round::Granted(self.granted(fence, valid_until, others_wait)));
+            return Ok(Round::Granted(self.granted(fence, valid_until, votes.others_wait)));
         }
         // The nodes that granted the lock are freed first, so that this client's next round finds them free. Other
         // clients do not wait for this.
-        self.lease(FencingToken::from_micros(0)).withdraw_from(granted).await;
+        self.lease(FencingToken::from_micros(0)).withdraw_from(votes.granted).await;
         self.open = false;
         // The failures are those of the acquisition, or of writing the fence back.
-        if failures.len() > count - nodes.majority() {
-            return Err(out_of_reach(&nodes.of, failures));
+        if votes.failures.len() > nodes.of.len() - nodes.majority() {
+            return Err(out_of_reach(&nodes.of, votes.failures));
         }
-        let refusal = self.refusal(&refusals, answers.yes);
-        Ok(if is_broken_off { Round::BrokenOff(refusal) } else { Round::Refused(refusal) })
+        Ok(Round::Refused(self.refusal(&votes.refusals, votes.count.yes, end)))
     }
 
     /// Writes the fence back to the nodes that granted the lock; returns whether this owner still held the lock on a
@@ -306,21 +381,22 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Evaluates the refusals, each of which is `2 * (pttl + 2)`, plus 1 for a foreign holder.
-    fn refusal(&self, refusals: &[u64], granted: usize) -> Refusal {
+    fn refusal(&self, refusals: &[u64], granted: usize, end: End) -> Refusal {
         let now = Instant::now();
         // A lease without an end has a pttl of -1.
-        let end = |refusal: &u64| (refusal / 2).checked_sub(2).map(|pttl| now + Duration::from_millis(pttl));
+        let expiry =
+            |refusal: &u64| (refusal / 2).checked_sub(2).map(|pttl| now + Duration::from_millis(pttl));
         let mut ends: Vec<Instant> =
-            refusals.iter().map(|refusal| end(refusal).unwrap_or(Instant::FAR_FUTURE)).collect();
+            refusals.iter().map(|refusal| expiry(refusal).unwrap_or(Instant::FAR_FUTURE)).collect();
         ends.sort_unstable();
         let needed = self.shared.nodes.majority().saturating_sub(granted);
         let last = needed.checked_sub(1).and_then(|last| ends.get(last)).copied();
         let endless = refusals.iter().filter(|refusal| **refusal / 2 == 1).count();
         Refusal {
             ends: last.filter(|end| *end < Instant::FAR_FUTURE || endless >= self.shared.nodes.majority()),
+            end,
             granted_some: granted > 0,
-            may_be_tie: granted > 0 && refusals.len() < self.shared.nodes.majority(),
+            is_denied: refusals.len() >= self.shared.nodes.majority(),
             has_foreign: refusals.iter().any(|refusal| refusal % 2 == 1),
         }
     }

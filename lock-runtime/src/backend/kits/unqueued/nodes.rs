@@ -186,6 +186,14 @@ impl Nodes {
         })
     }
 
+    /// Returns the node that all clients ask first after a tie: the first node that is connected, and has not been
+    /// silent for [`MIN_QUIET`].
+    pub(super) fn leader(&self) -> Option<usize> {
+        self.of
+            .iter()
+            .position(|node| node.connections.open_here().is_some_and(|line| !line.is_silent_for(MIN_QUIET)))
+    }
+
     /// Withdraws an acquisition whose caller has gone. Each withdrawal takes the connection of the acquisition, and is
     /// executed after the acquisition. No caller waits for the answers to the withdrawals: the lock is also released in
     /// the background, and a release that overtakes the acquisition is repeated.
@@ -270,6 +278,13 @@ enum Reply {
 }
 
 impl Replies {
+    /// Adds the answers of further nodes.
+    pub(super) fn extend(&mut self, further: Self) {
+        for (slot, further) in self.pending.iter_mut().zip(further.pending) {
+            *slot = slot.take().or(further);
+        }
+    }
+
     /// Returns the nodes whose answers are missing although they were sent the question.
     fn sent(&self) -> impl Iterator<Item = usize> {
         let sent =
