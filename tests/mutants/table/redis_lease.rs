@@ -56,9 +56,13 @@ pub const MUTANTS: &[Mutant] = &[
         name: "deadline_from_the_answer",
         edits: &[Rust {
             file: "backend/stores/redis/attempt.rs",
-            from: "        Ok(answer?.learn(sent, connection.clock()).map(|answer| (sent, answer)))",
-            to: "        let sent = if mutant!() { Instant::now() } else { sent };
-        Ok(answer?.learn(sent, connection.clock()).map(|answer| (sent, answer)))",
+            from: "            if let Some(answer) = answer? {
+                return",
+            to: "            if mutant!() {
+                self.last_sent = Instant::now();
+            }
+            if let Some(answer) = answer? {
+                return",
         }],
         caught_by: &["redis::lease::the_lease_counts_from_before_the_request"],
     },
@@ -66,9 +70,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "grouped_deadline_from_the_answer",
         edits: &[Rust {
             file: "backend/stores/redis/attempt.rs",
-            from: "                return Ok((self.last_sent, Answer::Granted",
-            to: "                let sent = if mutant!() { Instant::now() } else { self.last_sent };
-                return Ok((sent, Answer::Granted",
+            from: "Ok(Some(answer)) => return Ok((self.last_sent, answer)),",
+            to: "Ok(Some(answer)) => return Ok((if mutant!() { Instant::now() } else { self.last_sent }, answer)),",
         }],
         caught_by: &["redis_grouped::lease::the_lease_counts_from_before_the_request"],
     },

@@ -9,13 +9,8 @@ pub const MUTANTS: &[Mutant] = &[
         edits: &[
             Rust {
                 file: "backend/stores/redis/attempt.rs",
-                from: "            let give_up = self.sends(line);\n            self.open = true;",
-                to: "            let give_up = self.sends(line);\n            self.open = !mutant!();",
-            },
-            Rust {
-                file: "backend/stores/redis/attempt.rs",
-                from: "        let sent = self.last_sent;\n        self.open = true;",
-                to: "        let sent = self.last_sent;\n        self.open = !mutant!();",
+                from: "        self.open = true;\n        give_up",
+                to: "        self.open = !mutant!();\n        give_up",
             },
             Rust {
                 file: "backend/kits/unqueued/attempt.rs",

@@ -7,10 +7,9 @@ use std::{
 
 use super::{
     hold::{RedisLease, Unanswered},
-    node::Acquisition,
     proof,
     queue::{
-        self, Address, Answer, Line, Need, Notice, Notices, Participant, PollCall, Waiting,
+        self, Address, Answer, Line, Need, Notice, Notices, Participant, Waiting,
         place::{self, Place, Push, Pushed, Standing},
     },
 };
@@ -26,7 +25,6 @@ use crate::{
         kits::redis::{
             error::{self, Failure},
             foreign::FOREIGN_USE_RETENTION,
-            format,
             net::Connections,
         },
     },
@@ -37,6 +35,8 @@ use crate::{
     },
 };
 
+/// A token that no grant has.
+const NO_GRANT: FencingToken = FencingToken::from_micros(0);
 /// The answer of `PTTL` for a key without an expiry.
 const NO_EXPIRY: i64 = -1;
 
@@ -127,7 +127,7 @@ impl<'a> Attempt<'a> {
                 Box::pin(clock::sleep_until(until.min(self.request.wait.end()))).await;
             }
         }
-        match self.ask_first(&address, want).await? {
+        match self.ask(&address, want).await? {
             (sent, Answer::Granted { fence, others_wait }) => {
                 Ok(self.granted(fence, others_wait, valid_until(sent, self.request.ttl)))
             }
@@ -269,109 +269,70 @@ impl<'a> Attempt<'a> {
             *notices = None;
             *notices = Some(address.listen());
         }
-        if address.line.is_batch_due() {
-            self.last_sent = Instant::now();
-            let give_up = self.last_sent + address.line.connection().response_timeout();
-            let look = PollCall {
-                key: self.request.key.clone(),
-                mode: self.request.mode,
-                owner: self.owner,
-                ttl_ms: format::millis(self.request.ttl),
-                address: address.to_string(),
-            };
-            match address.line.look(look, give_up).await {
+        self.ask(address, Need::Place).await
+    }
+
+    /// Makes one request: in a batch if one is due, otherwise alone.
+    async fn ask(&mut self, address: &Address, want: Need) -> Result<(Instant, Answer), Failure> {
+        let line = &address.line;
+        if line.is_batch_due() {
+            let give_up = self.sends(line, want);
+            let id = self.request.lease_id(self.owner, NO_GRANT);
+            let polled_at = (want == Need::Place).then(|| address.to_string());
+            let answer = line.ask(id, polled_at, give_up).await;
+            self.answered(want, &answer);
+            match answer {
                 Ok(Some(answer)) => return Ok((self.last_sent, answer)),
                 // One operation that is not permitted fails its whole batch; asked alone, each operation gets its own
                 // answer.
                 Ok(None) => {}
-                Err(Failure::Refused(_)) if address.line.connection().is_usable() => {}
-                Err(failure) => return Err(failure),
-            }
-        }
-        let _alone = address.line.alone();
-        self.ask(address, Need::Place).await
-    }
-
-    /// Asks for the lock for the first time: in a batch if one is due, otherwise alone.
-    async fn ask_first(&mut self, address: &Address, want: Need) -> Result<(Instant, Answer), Failure> {
-        let line = &address.line;
-        if line.is_batch_due() {
-            let give_up = self.sends(line);
-            self.open = true;
-            let what = Acquisition {
-                key: self.request.key.clone(),
-                mode: self.request.mode,
-                owner: self.owner,
-                ttl_ms: format::millis(self.request.ttl),
-            };
-            let answer = line.acquire(what, give_up).await;
-            if answer.as_ref().err().is_none_or(Failure::is_definite) {
-                self.unanswered = None;
-                self.open = false;
-            }
-            match answer {
-                Ok(Some(fence)) => {
-                    return Ok((self.last_sent, Answer::Granted { fence, others_wait: false }));
-                }
-                // One operation that is not permitted fails its whole batch; asked alone, each operation gets its own
-                // answer.
-                Ok(None) => {}
-                Err(Failure::Refused(_)) if address.line.connection().is_usable() => {}
+                Err(Failure::Refused(_)) if line.connection().is_usable() => {}
                 Err(failure) => return Err(failure),
             }
         }
         let _alone = line.alone();
-        cold(self.ask(address, want)).await
-    }
-
-    /// Records that a request that may take the lock is sent now. Returns the time until which the request may be
-    /// executed.
-    fn sends(&mut self, line: &Arc<Line>) -> Instant {
-        self.last_sent = Instant::now();
-        let give_up = self.last_sent + line.connection().response_timeout();
-        self.unanswered = Some(Unanswered { on: Arc::clone(line), until: give_up });
-        give_up
+        cold(self.ask_alone(address, want)).await
     }
 
     /// Makes one request alone.
     ///
     /// If the server refuses the request as too late, its answer corrects the estimate of its clock, and the request is
     /// made once more.
-    async fn ask(&mut self, address: &Address, want: Need) -> Result<(Instant, Answer), Failure> {
-        if let Some(answer) = self.ask_once(address, want).await? {
-            return Ok(answer);
+    async fn ask_alone(&mut self, address: &Address, want: Need) -> Result<(Instant, Answer), Failure> {
+        let (connection, process) = (address.line.connection(), self.participant().process());
+        for _ in 0..2 {
+            let give_up = self.sends(&address.line, want);
+            let request = (self.request, self.owner);
+            let answer = queue::ask(connection, process, request, want, give_up, address).await;
+            let answer = answer.map(|told| told.learn(self.last_sent, connection.clock()));
+            self.answered(want, &answer);
+            if let Some(answer) = answer? {
+                return Ok((self.last_sent, answer));
+            }
         }
-        self.ask_once(address, want).await?.ok_or_else(Failure::too_late)
+        Err(Failure::too_late())
     }
 
-    /// Makes one request alone. `None` if the server refused it as too late.
-    async fn ask_once(
-        &mut self,
-        address: &Address,
-        want: Need,
-    ) -> Result<Option<(Instant, Answer)>, Failure> {
-        let connection = address.line.connection();
+    /// Records that a request is sent now. Returns the time until which the request may be executed.
+    fn sends(&mut self, line: &Arc<Line>, want: Need) -> Instant {
+        self.last_sent = Instant::now();
+        let give_up = self.last_sent + line.connection().response_timeout();
         // A poll neither creates a place nor, without a place, takes the lock, so a poll that is executed late does no
         // harm.
-        let give_up = if want == Need::Place {
-            self.last_sent = Instant::now();
-            self.last_sent + connection.response_timeout()
-        } else {
-            self.sends(&address.line)
-        };
-        let sent = self.last_sent;
+        if want != Need::Place {
+            self.unanswered = Some(Unanswered { on: Arc::clone(line), until: give_up });
+        }
         self.open = true;
-        let process = self.participant().process();
-        let answer =
-            queue::ask(connection, process, (self.request, self.owner), want, give_up, address).await;
-        let refused = answer.as_ref().is_err_and(Failure::is_definite);
-        if refused || answer.is_ok() {
+        give_up
+    }
+
+    /// Records the answer to a request; `None` if the server has executed nothing.
+    fn answered(&mut self, want: Need, answer: &Result<Option<Answer>, Failure>) {
+        if answer.as_ref().err().is_none_or(Failure::is_definite) {
             self.unanswered = None;
+            // A place remains, whatever became of its poll.
+            self.open = want == Need::Place || matches!(answer, Ok(Some(_)));
         }
-        if refused && want != Need::Place {
-            self.open = false;
-        }
-        Ok(answer?.learn(sent, connection.clock()).map(|answer| (sent, answer)))
     }
 
     fn granted(&mut self, fence: u64, others_wait: bool, valid_until: Instant) -> Ended {
@@ -406,9 +367,9 @@ impl Drop for Attempt<'_> {
                 place::STALE + place::CLAIM_WINDOW
             };
             let until = limit + of_place.max(self.request.ttl);
-            // No grant has this token. A release in a batch compares the token, and therefore releases nothing; the
-            // release alone that follows compares only the owner.
-            let lease = self.lease(FencingToken::from_micros(0), false);
+            // A release in a batch compares the token, and therefore releases nothing; the release alone that follows
+            // compares only the owner.
+            let lease = self.lease(NO_GRANT, false);
             self.request.cleanup.release_later(Arc::new(lease), until);
         }
     }

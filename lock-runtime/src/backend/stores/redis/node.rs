@@ -7,9 +7,9 @@ use redis::{Cmd, RedisWrite};
 
 use super::names::{self, Domain};
 use crate::{
-    LockKey, OwnerToken,
+    LockKey,
     backend::{
-        LeaseId, Mode,
+        LeaseId,
         kits::redis::{
             error::{self, Failure},
             format, lua,
@@ -31,15 +31,6 @@ pub(crate) static RELEASE_GROUP: LazyLock<Script> =
 pub(crate) static RENEW: LazyLock<Script> =
     LazyLock::new(|| Script::of(&[lua::REPLICA_ERROR, include_str!("scripts/renew.lua")]));
 
-/// A lock to acquire.
-#[derive(Debug)]
-pub(crate) struct Acquisition {
-    pub(crate) key: LockKey,
-    pub(crate) mode: Mode,
-    pub(crate) owner: OwnerToken,
-    pub(crate) ttl_ms: u64,
-}
-
 /// Acquires each of `locks` that is free and has no waiters, and returns the fence of each lock that is ours now.
 ///
 /// All locks must have the same domain and the same mode. Returns `None` if nothing was done, because
@@ -50,7 +41,7 @@ pub(crate) struct Acquisition {
 pub(crate) async fn acquire<'a>(
     connection: &Connection,
     process: &str,
-    locks: impl ExactSizeIterator<Item = &'a Acquisition> + Clone,
+    locks: impl ExactSizeIterator<Item = &'a LeaseId> + Clone,
     give_up: Instant,
 ) -> Result<Option<Vec<Option<u64>>>, Failure> {
     let (count, Some(first)) = (locks.len(), locks.clone().next()) else { return Ok(Some(Vec::new())) };
@@ -64,9 +55,9 @@ pub(crate) async fn acquire<'a>(
     for lock in locks.clone() {
         call.write_arg_fmt(format::token(lock.owner));
     }
-    let is_one_length = locks.clone().all(|lock| lock.ttl_ms == first.ttl_ms);
+    let is_one_length = locks.clone().all(|lock| lock.ttl == first.ttl);
     for lock in locks.take(if is_one_length { 1 } else { count }) {
-        call.arg(lock.ttl_ms);
+        call.arg(format::millis(lock.ttl));
     }
     let sent = Instant::now();
     // An unknown script is loaded but not run: a caller may have gone and released in the meantime.

@@ -8,7 +8,7 @@ use super::{super::names::Domain, answer::TimedAnswer, scripts};
 use crate::{
     LockError, LockErrorKind, LockKey, OwnerToken,
     backend::{
-        Acquire, LeaseId, Mode, Released,
+        Acquire, LeaseId, Released,
         kits::redis::{
             error::{self, Failure},
             format,
@@ -66,37 +66,27 @@ pub(crate) fn ask(
     async move { connection.run::<TimedAnswer>(&scripts::ACQUIRE, &call).await }
 }
 
-/// A place in a queue, to be polled.
-#[derive(Debug)]
-pub(crate) struct PollCall {
-    pub(crate) key: LockKey,
-    pub(crate) mode: Mode,
-    pub(crate) owner: OwnerToken,
-    pub(crate) ttl_ms: u64,
-    /// The address at which the owner is notified.
-    pub(crate) address: String,
-}
-
-/// Polls many places of locks of one domain; each place has an answer of its own.
+/// Polls many places of locks of one domain, each with the address at which its owner is notified; each place has an
+/// answer of its own.
 ///
 /// # Cancel safety
 /// If the future is dropped, the places may still be refreshed, and locks taken for their owners.
 pub(crate) async fn look<'a>(
     connection: &Connection,
     process: &str,
-    places: impl ExactSizeIterator<Item = &'a PollCall> + Clone,
+    places: impl ExactSizeIterator<Item = (&'a LeaseId, &'a str)> + Clone,
     give_up: Instant,
 ) -> Result<Vec<Result<TimedAnswer, Failure>>, Failure> {
-    let (count, Some(first)) = (places.len(), places.clone().next()) else { return Ok(Vec::new()) };
+    let (count, Some((first, _))) = (places.len(), places.clone().next()) else { return Ok(Vec::new()) };
     let mut call = scripts::ACQUIRE.call_with_room(2 + 4 * count, 7 + 7 * count, 128 + 576 * count);
     add_domain(&mut call, &first.key);
-    for place in places.clone() {
+    for (place, _) in places.clone() {
         add_lock(&mut call, &place.key);
     }
     call.arg(connection.clock().at(give_up)).arg(Need::Place.word());
-    for place in places {
+    for (place, address) in places {
         call.write_arg_fmt(format::owner(place.mode, process, place.owner));
-        call.arg(place.ttl_ms).arg(&place.address);
+        call.arg(format::millis(place.ttl)).arg(address);
     }
     // The answer about one lock is not in a list; the driver makes a list of it.
     let answers = connection.run::<Vec<String>>(&scripts::ACQUIRE, &call).await?;

@@ -13,12 +13,8 @@ use redis::RedisWrite;
 use tokio::sync::oneshot;
 
 use super::{
-    super::{
-        names::{self, Domain},
-        node::Acquisition,
-    },
+    super::names::{self, Domain},
     answer::Answer,
-    calls::PollCall,
     inbox::{Inbox, Notices},
     operation::{self, Asked, MustFollow, Operation, Release},
     scripts,
@@ -137,24 +133,21 @@ impl Line {
         self.batcher.alone()
     }
 
-    /// Acquires a lock in a batch, and returns its fence; `None` if the caller has to ask alone, as for a held lock.
+    /// Acquires a lock in a batch, or polls a place whose owner is `polled_at` an address; `None` if the caller has to
+    /// ask alone, as for a held lock.
     ///
-    /// The server does not execute the acquisition after `give_up`.
-    ///
-    /// # Cancel safety
-    /// If the future is dropped, the acquisition may still be applied.
-    pub(crate) async fn acquire(&self, what: Acquisition, give_up: Instant) -> Result<Option<u64>, Failure> {
-        self.put(|answer| Operation::Acquire(Asked { what, give_up, answer })).await
-    }
-
-    /// Polls a place in a batch, and returns its state; `None` if the caller has to ask alone.
-    ///
-    /// The server does not execute the poll after `give_up`.
+    /// The server does not execute the request after `give_up`.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the place may still be refreshed, and the lock taken for its owner.
-    pub(crate) async fn look(&self, what: PollCall, give_up: Instant) -> Result<Option<Answer>, Failure> {
-        self.put(|answer| Operation::PollCall(Asked { what, give_up, answer })).await
+    /// If the future is dropped, the request may still be applied: the lock may be taken for its owner, or the place
+    /// refreshed.
+    pub(crate) async fn ask(
+        &self,
+        id: LeaseId,
+        polled_at: Option<String>,
+        give_up: Instant,
+    ) -> Result<Option<Answer>, Failure> {
+        self.put(|answer| Operation::Ask(Asked { id, polled_at, give_up, answer })).await
     }
 
     /// Releases a grant in a batch, and returns whether it was released; if not, the caller has to release it alone.

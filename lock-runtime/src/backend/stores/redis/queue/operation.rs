@@ -9,12 +9,9 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use super::{
-    super::{
-        names::Domain,
-        node::{self, Acquisition},
-    },
-    answer::Answer,
-    calls::{self, PollCall},
+    super::{names::Domain, node},
+    answer::{Answer, TimedAnswer},
+    calls,
 };
 use crate::{
     LockKey,
@@ -27,20 +24,21 @@ use crate::{
 
 #[derive(Debug)]
 pub(crate) enum Operation {
-    /// The answer is the fence; `None` if the caller has to ask alone, as for a held lock.
-    Acquire(Asked<Acquisition, Option<u64>>),
-    /// The answer is the state of the place; `None` if the caller has to ask alone.
-    PollCall(Asked<PollCall, Option<Answer>>),
+    /// The answer is `None` if the caller has to ask alone, as for a held lock.
+    Ask(Asked),
     /// The answer is whether this very grant was released; if not, the caller has to release alone.
     Release(Release),
 }
 
-/// A request, and the moment from which its caller no longer waits for the answer.
+/// A request for a lock, or a poll of a place.
 #[derive(Debug)]
-pub(crate) struct Asked<W, A> {
-    pub(crate) what: W,
+pub(crate) struct Asked {
+    pub(crate) id: LeaseId,
+    /// For a poll: the address at which the owner is notified.
+    pub(crate) polled_at: Option<String>,
+    /// The moment from which the caller no longer waits for the answer.
     pub(crate) give_up: Instant,
-    pub(crate) answer: oneshot::Sender<Result<A, Failure>>,
+    pub(crate) answer: oneshot::Sender<Result<Option<Answer>, Failure>>,
 }
 
 #[derive(Debug)]
@@ -63,31 +61,24 @@ pub(crate) enum MustFollow {
 /// Sends a batch, and gives each caller its answer.
 pub(crate) async fn send(connection: Arc<Connection>, process: Arc<str>, operations: Vec<Operation>) {
     let (connection, process, room) = (&*connection, &*process, operations.len());
-    let (mut acquisitions, mut looks, mut releases) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut asked, mut releases) = (Vec::new(), Vec::new());
     for operation in operations {
         match operation {
-            Operation::Acquire(asked) => put(&mut acquisitions, room, asked, |one, other| {
-                one.what.mode == other.what.mode && share_a_call(&one.what.key, &other.what.key)
+            Operation::Ask(one) => put(&mut asked, room, one, |one, other| {
+                one.polled_at.is_some() == other.polled_at.is_some()
+                    && one.id.mode == other.id.mode
+                    && share_a_call(&one.id.key, &other.id.key)
             }),
-            Operation::PollCall(asked) => {
-                put(&mut looks, room, asked, |one, other| share_a_call(&one.what.key, &other.what.key));
-            }
             Operation::Release(release) => {
                 put(&mut releases, room, release, |one, other| share_a_call(&one.id.key, &other.id.key));
             }
         }
     }
-    // All calls are sent before the first answer; acquisitions come first, because a release may belong to an
-    // acquisition of the same batch.
-    let mut calls: Vec<BoxFuture<'_, ()>> =
-        Vec::with_capacity(acquisitions.len() + looks.len() + releases.len());
+    // All calls are sent before the first answer; releases come last, because a release may belong to an acquisition of
+    // the same batch.
+    let mut calls: Vec<BoxFuture<'_, ()>> = Vec::with_capacity(asked.len() + releases.len());
     calls.extend(
-        acquisitions
-            .into_iter()
-            .map(|part| -> BoxFuture<'_, ()> { Box::pin(acquire(connection, process, part)) }),
-    );
-    calls.extend(
-        looks.into_iter().map(|part| -> BoxFuture<'_, ()> { Box::pin(look(connection, process, part)) }),
+        asked.into_iter().map(|part| -> BoxFuture<'_, ()> { Box::pin(ask(connection, process, part)) }),
     );
     calls.extend(
         releases
@@ -111,47 +102,30 @@ fn put<T>(parts: &mut Vec<Vec<T>>, room: usize, operation: T, share_a_call: impl
     parts.push(part);
 }
 
-async fn acquire(connection: &Connection, process: &str, part: Vec<Asked<Acquisition, Option<u64>>>) {
-    let Some((part, give_up)) = still_wanted(part) else { return };
-    let answers = if connection.is_usable() {
-        let locks = part.iter().map(|one| &one.what);
-        let granted = node::acquire(connection, process, locks, give_up).await;
-        granted.map(|granted| granted.unwrap_or_else(|| vec![None; part.len()]))
-    } else {
+async fn ask(connection: &Connection, process: &str, mut part: Vec<Asked>) {
+    let sent = Instant::now();
+    let others: Vec<_> = part.extract_if(.., |one| one.answer.is_closed() || one.give_up <= sent).collect();
+    tell(others.into_iter().map(|one| one.answer), Err(Failure::not_sent()));
+    let Some(give_up) = part.iter().map(|one| one.give_up).min() else { return };
+    let answers = if !connection.is_usable() {
         Err(Failure::not_sent())
+    } else if part[0].polled_at.is_some() {
+        let places = part.iter().map(|one| (&one.id, one.polled_at.as_deref().unwrap_or_default()));
+        let answers = calls::look(connection, process, places, give_up).await;
+        answers.map(|answers| {
+            let learn =
+                |answer: Result<TimedAnswer, _>| answer.map(|told| told.learn(sent, connection.clock()));
+            answers.into_iter().map(learn).collect()
+        })
+    } else {
+        let granted = node::acquire(connection, process, part.iter().map(|one| &one.id), give_up).await;
+        granted.map(|granted| {
+            let answer = |fence| Answer::Granted { fence, others_wait: false };
+            let granted = granted.unwrap_or_else(|| vec![None; part.len()]);
+            granted.into_iter().map(|fence| Ok(fence.map(answer))).collect()
+        })
     };
     tell(part.into_iter().map(|one| one.answer), answers);
-}
-
-async fn look(connection: &Connection, process: &str, part: Vec<Asked<PollCall, Option<Answer>>>) {
-    let Some((part, give_up)) = still_wanted(part) else { return };
-    let answers = if connection.is_usable() {
-        let sent = Instant::now();
-        let places = part.iter().map(|one| &one.what);
-        calls::look(connection, process, places, give_up).await.map(|answers| (sent, answers))
-    } else {
-        Err(Failure::not_sent())
-    };
-    let callers = part.into_iter().map(|one| one.answer);
-    match answers {
-        Ok((sent, answers)) => {
-            for (caller, answer) in callers.zip(answers) {
-                let _ = caller.send(answer.map(|told| told.learn(sent, connection.clock())));
-            }
-        }
-        Err(failure) => tell(callers, Err(failure)),
-    }
-}
-
-/// Returns the requests of a part that are still wanted, and the time at which the first of their callers gives up.
-///
-/// Fails the other requests as not sent. Returns `None` if no request is left.
-fn still_wanted<W, A>(mut part: Vec<Asked<W, A>>) -> Option<(Vec<Asked<W, A>>, Instant)> {
-    let now = Instant::now();
-    let others: Vec<_> = part.extract_if(.., |one| one.answer.is_closed() || one.give_up <= now).collect();
-    tell(others.into_iter().map(|one| one.answer), Err(Failure::not_sent()));
-    let give_up = part.iter().map(|one| one.give_up).min()?;
-    Some((part, give_up))
 }
 
 async fn release(connection: &Connection, process: &str, mut part: Vec<Release>) {
@@ -160,19 +134,22 @@ async fn release(connection: &Connection, process: &str, mut part: Vec<Release>)
         .collect();
     tell(unsent.into_iter().map(|one| one.answer), Err(Failure::not_sent()));
     let released = node::release(connection, process, part.iter().map(|one| &one.id)).await;
-    let answers = released.map(|released| released.unwrap_or_else(|| vec![false; part.len()]));
+    let answers = released.map(|released| match released {
+        Some(released) => released.into_iter().map(Ok).collect(),
+        None => part.iter().map(|_| Ok(false)).collect(),
+    });
     tell(part.into_iter().map(|one| one.answer), answers);
 }
 
 /// Gives each caller its answer. A dropped caller cleans up by itself.
 fn tell<T>(
     callers: impl Iterator<Item = oneshot::Sender<Result<T, Failure>>>,
-    answers: Result<Vec<T>, Failure>,
+    answers: Result<Vec<Result<T, Failure>>, Failure>,
 ) {
     match answers {
         Ok(answers) => {
             for (caller, answer) in callers.zip(answers) {
-                let _ = caller.send(Ok(answer));
+                let _ = caller.send(answer);
             }
         }
         Err(failure) => {
