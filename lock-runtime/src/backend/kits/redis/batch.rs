@@ -16,10 +16,7 @@ use std::{
     fmt,
     future::{Future, poll_fn},
     pin::Pin,
-    sync::{
-        Arc, Weak,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, Weak},
     task::Poll,
 };
 
@@ -61,10 +58,10 @@ pub(crate) type SendBatch<O> = dyn Fn(Arc<Connection>, Vec<O>) -> BoxFuture<'sta
 pub(crate) struct Batcher<O> {
     operations: mpsc::UnboundedSender<O>,
     when: GroupCommit,
-    /// Number of single calls under way.
-    alone: AtomicUsize,
-    /// Number of batches under way.
-    under_way: Arc<AtomicUsize>,
+    /// Each single call under way has a clone.
+    alone: Arc<()>,
+    /// Each batch under way has a clone, and each sending task.
+    under_way: Arc<()>,
 }
 
 impl<O: Send + 'static> Batcher<O> {
@@ -72,20 +69,20 @@ impl<O: Send + 'static> Batcher<O> {
     pub(crate) fn start(connection: &Arc<Connection>, when: GroupCommit, send: &Arc<SendBatch<O>>) -> Self {
         let (operations, due) = mpsc::unbounded_channel();
         let due = Arc::new(Mutex::new(due));
-        let under_way = Arc::new(AtomicUsize::new(0));
+        let under_way = Arc::new(());
         for _ in 0..MAX_BATCHES_UNDER_WAY {
             let (due, send, under_way) = (Arc::clone(&due), Arc::clone(send), Arc::clone(&under_way));
             tokio::spawn(send_batches(Arc::downgrade(connection), due, send, under_way));
         }
-        Self { operations, when, alone: AtomicUsize::new(0), under_way }
+        Self { operations, when, alone: Arc::new(()), under_way }
     }
 
     /// Returns whether a call should join a batch: by default, while a batch or many single calls are under way.
     pub(crate) fn is_due(&self) -> bool {
         match self.when {
             GroupCommit::Auto => {
-                self.under_way.load(Ordering::Acquire) > 0
-                    || self.alone.load(Ordering::Acquire) >= MAX_SINGLE_CALLS
+                Arc::strong_count(&self.under_way) > 1 + MAX_BATCHES_UNDER_WAY
+                    || Arc::strong_count(&self.alone) > MAX_SINGLE_CALLS
             }
             GroupCommit::Always => true,
             GroupCommit::Never => false,
@@ -93,9 +90,8 @@ impl<O: Send + 'static> Batcher<O> {
     }
 
     /// Counts a single call until the returned value is dropped.
-    pub(crate) fn alone(&self) -> Alone<'_> {
-        self.alone.fetch_add(1, Ordering::AcqRel);
-        Alone(&self.alone)
+    pub(crate) fn alone(&self) -> Arc<()> {
+        Arc::clone(&self.alone)
     }
 
     /// Puts an operation into the next batch.
@@ -107,16 +103,7 @@ impl<O: Send + 'static> Batcher<O> {
 
 impl<O> fmt::Debug for Batcher<O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Batcher").field("under_way", &self.under_way).finish_non_exhaustive()
-    }
-}
-
-/// A single call under way; counted until dropped.
-pub(crate) struct Alone<'a>(&'a AtomicUsize);
-
-impl Drop for Alone<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
+        f.debug_struct("Batcher").field("when", &self.when).finish_non_exhaustive()
     }
 }
 
@@ -125,7 +112,7 @@ async fn send_batches<O: Send + 'static>(
     connection: Weak<Connection>,
     due: Arc<Mutex<mpsc::UnboundedReceiver<O>>>,
     send: Arc<SendBatch<O>>,
-    under_way: Arc<AtomicUsize>,
+    under_way: Arc<()>,
 ) {
     loop {
         let mut queue = due.lock().await;
@@ -133,7 +120,7 @@ async fn send_batches<O: Send + 'static>(
         if queue.recv_many(&mut operations, MAX_BATCH).await == 0 {
             return;
         }
-        let under_way = UnderWay::begin(&under_way);
+        let under_way = Arc::clone(&under_way);
         // Lets callers that were woken together with the first caller join the batch.
         yield_now().await;
         while operations.len() < MAX_BATCH
@@ -172,20 +159,4 @@ pub(crate) async fn join_all(mut calls: Vec<BoxFuture<'_, ()>>) {
         if calls.is_empty() { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
-}
-
-/// A batch under way; counted until dropped.
-struct UnderWay(Arc<AtomicUsize>);
-
-impl UnderWay {
-    fn begin(count: &Arc<AtomicUsize>) -> Self {
-        count.fetch_add(1, Ordering::AcqRel);
-        Self(Arc::clone(count))
-    }
-}
-
-impl Drop for UnderWay {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
-    }
 }

@@ -1,6 +1,8 @@
 //! The proof that a grant message comes from the script that granted the lock.
 
-use std::{fmt, str::FromStr, time::Duration};
+use std::time::Duration;
+
+use sha1_smol::{Digest, Sha1};
 
 use crate::{
     OwnerToken,
@@ -22,29 +24,9 @@ impl Terms {
     /// `grant.lua`.
     ///
     /// The proof is computed from the parsed message, so nothing can be appended to an overheard message.
-    pub(crate) fn proof(&self, owner: OwnerToken) -> Proof {
+    pub(crate) fn proof(&self, owner: OwnerToken) -> Digest {
         let Self { fence, px, foreign } = self;
         let (px, foreign) = (millis(*px), millis(*foreign));
-        let proven = format!("{}{fence} {px} {foreign}", token(owner));
-        Proof(sha1_smol::Sha1::from(proven).digest().bytes())
-    }
-}
-
-/// A proof, received or computed.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Proof([u8; 20]);
-
-impl FromStr for Proof {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Self, ()> {
-        text.parse::<sha1_smol::Digest>().map(|digest| Self(digest.bytes())).map_err(drop)
-    }
-}
-
-/// Shows no digits, although a proof is no secret: it is good for its own grant only.
-impl fmt::Debug for Proof {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Proof")
+        Sha1::from(format!("{}{fence} {px} {foreign}", token(owner))).digest()
     }
 }

@@ -18,11 +18,13 @@ use std::{
 use redis::{
     AsyncConnectionConfig, Cmd, FromRedisValue, PushInfo, PushKind, RedisError, aio::MultiplexedConnection,
 };
-use tokio::{sync::oneshot, task::yield_now};
+use tokio::{
+    sync::oneshot,
+    task::{JoinSet, yield_now},
+};
 
 use super::{
     super::error::{self, Failure, Refusal},
-    dial::Task,
     fitness,
     script::Script,
     server::Server,
@@ -56,9 +58,9 @@ pub(crate) trait Pushes: fmt::Debug + Send + Sync {
 /// One connection to the server.
 pub(crate) struct Connection {
     driver: MultiplexedConnection,
-    /// The task that reads and writes for the driver, and ends with the connection; `None` if the driver has its own
-    /// task.
-    _task: Option<Task>,
+    /// The task that reads and writes for the driver, and is aborted with the connection; none if the driver has its
+    /// own task.
+    _task: JoinSet<()>,
     /// Unique among the connections of the store.
     id: u64,
     made: Instant,

@@ -6,7 +6,7 @@ use redis::{
     AsyncConnectionConfig, Client, ErrorKind, RedisConnectionInfo, RedisError, RedisFuture,
     aio::MultiplexedConnection, io::AsyncDNSResolver,
 };
-use tokio::task::AbortHandle;
+use tokio::task::JoinSet;
 
 #[cfg(feature = "tls")]
 use super::tls;
@@ -19,38 +19,16 @@ use super::{
 use crate::backend::common::tls::Trust;
 #[cfg(test)]
 use crate::simulated;
-use crate::{
-    LockError, LockErrorKind,
-    backend::common::{threads::look_up, tls::Tls},
-};
+use crate::{LockError, LockErrorKind, backend::common::threads::look_up};
 
 /// How connections are made.
 #[derive(Debug)]
 pub(super) struct Dial {
-    way: Way,
     port: Port,
 }
 
-#[derive(Debug)]
-enum Way {
-    /// By the driver, including its TLS for a given client.
-    Driver(Client),
-    /// Over a TLS stream of our own.
-    ///
-    /// The driver would read all CAs of the system for each connection, on the caller's runtime and even if the URL
-    /// names other CAs. The driver has no revocation lists, and panics if several crypto providers are compiled in and
-    /// the program chose none.
-    Tls(Tls),
-}
-
-/// The task of a connection, aborted on drop.
-pub(super) struct Task(AbortHandle);
-
-impl Drop for Task {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
+/// A connection, and the task of ours that drives it. There is no task where the driver has started its own.
+pub(super) type Dialled = (MultiplexedConnection, JoinSet<()>);
 
 /// Looks up names for the driver, whose own resolver would run on the caller's runtime and delay that runtime's
 /// shutdown.
@@ -72,11 +50,8 @@ impl Dial {
         if let redis::ConnectionAddr::TcpTls { .. } = config.info.addr() {
             crate::backend::common::tls::install_provider()?;
         }
-        let way = match config.tls.clone().map(Way::Tls) {
-            Some(way) => way,
-            None => Way::Driver(Client::open(config.info.clone()).map_err(not_understood)?),
-        };
-        Ok(Self { way, port: Port::new(config) })
+        Client::open(config.info.clone()).map_err(not_understood)?;
+        Ok(Self { port: Port::new(config) })
     }
 
     /// Connects, without a time limit.
@@ -87,7 +62,7 @@ impl Dial {
         &self,
         config: &Config,
         settings: &AsyncConnectionConfig,
-    ) -> Result<(MultiplexedConnection, Option<Task>), LockError> {
+    ) -> Result<Dialled, LockError> {
         #[cfg(test)]
         if simulated::is_on() {
             return in_simulation(config, settings).await;
@@ -103,28 +78,25 @@ impl Dial {
         config: &Config,
         redis: RedisConnectionInfo,
         settings: &AsyncConnectionConfig,
-    ) -> Result<(MultiplexedConnection, Option<Task>), LockError> {
-        let made = match &self.way {
-            Way::Driver(client) => {
-                let changed =
-                    config.credentials.is_some().then(|| config.info.clone().set_redis_settings(redis));
-                let client = match changed.map(Client::open) {
-                    None => client,
-                    Some(changed) => &changed.map_err(not_understood)?,
-                };
+    ) -> Result<Dialled, LockError> {
+        let made = match &config.tls {
+            // The driver has TLS of its own, for a given client.
+            None => {
+                let client =
+                    Client::open(config.info.clone().set_redis_settings(redis)).map_err(not_understood)?;
                 let settings = settings.clone().set_dns_resolver(Names);
                 match client.get_multiplexed_async_connection_with_config(&settings).await {
-                    Ok(driver) => (driver, None),
+                    Ok(driver) => (driver, JoinSet::new()),
                     Err(error) => return Err(self.why_not(config, error).await),
                 }
             }
+            // The driver would read all CAs of the system for each connection, on the caller's runtime and even if the
+            // URL names other CAs. The driver has no revocation lists, and panics if several crypto providers are
+            // compiled in and the program chose none.
             #[cfg(feature = "tls")]
-            Way::Tls(tls) => {
-                let (driver, task) = tls::connect(tls, &self.port, config, &redis, settings).await?;
-                (driver, Some(Task(task)))
-            }
+            Some(tls) => tls::connect(tls, &self.port, config, &redis, settings).await?,
             #[cfg(not(feature = "tls"))]
-            Way::Tls(tls) => match *tls {},
+            Some(tls) => match *tls {},
         };
         self.port.set_right();
         Ok(made)
@@ -166,15 +138,12 @@ fn not_understood(error: RedisError) -> LockError {
 }
 
 #[cfg(test)]
-async fn in_simulation(
-    config: &Config,
-    settings: &AsyncConnectionConfig,
-) -> Result<(MultiplexedConnection, Option<Task>), LockError> {
+async fn in_simulation(config: &Config, settings: &AsyncConnectionConfig) -> Result<Dialled, LockError> {
     let cannot = |error: RedisError| error::cannot_connect(&config.address(), error);
     let (host, port) = config.host_and_port().expect("a simulated server has an address");
     let stream = simulated::connect(host, port).await.map_err(|error| cannot(error.into()))?;
     let info = config.info.redis_settings();
     let made = MultiplexedConnection::new_with_config(info, stream, settings.clone()).await;
     let (driver, task) = made.map_err(cannot)?;
-    Ok((driver, Some(Task(tokio::spawn(task).abort_handle()))))
+    Ok((driver, [task].into_iter().collect()))
 }

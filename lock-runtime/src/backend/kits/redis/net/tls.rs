@@ -7,11 +7,7 @@ use redis::{
     io::tcp::socket2::SockRef,
 };
 use rustls::pki_types::ServerName;
-use tokio::{
-    net::TcpStream,
-    task::{AbortHandle, JoinSet},
-    time::timeout,
-};
+use tokio::{net::TcpStream, task::JoinSet, time::timeout};
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use super::{
@@ -19,6 +15,7 @@ use super::{
         config::{self, Config},
         error::{cannot_connect, refused_handshake, unfit},
     },
+    dial::Dialled,
     port::Port,
 };
 use crate::{
@@ -33,7 +30,7 @@ use crate::{
 /// the beginning of a command, and waits for the end of the command.
 const SILENCE: Duration = Duration::from_millis(500);
 
-/// Connects with the current certificates in the files. Also returns the task that drives the connection.
+/// Connects with the current certificates in the files.
 ///
 /// # Cancel safety
 /// Cancel safe.
@@ -43,7 +40,7 @@ pub(super) async fn connect(
     config: &Config,
     redis: &RedisConnectionInfo,
     settings: &AsyncConnectionConfig,
-) -> Result<(MultiplexedConnection, AbortHandle), LockError> {
+) -> Result<Dialled, LockError> {
     let address = config.address();
     let (host, number) = config.host_and_port().ok_or_else(|| {
         LockError::new(LockErrorKind::InvalidOptions, "the Redis URL names no host, which TLS needs")
@@ -54,7 +51,7 @@ pub(super) async fn connect(
     let stream = shake_hands(&certificates, host, stream, port, config).await?;
     let made = MultiplexedConnection::new_with_config(redis, stream, settings.clone()).await;
     match made {
-        Ok((driver, task)) => Ok((driver, tokio::spawn(task).abort_handle())),
+        Ok((driver, task)) => Ok((driver, [task].into_iter().collect())),
         Err(error) => Err(why_not(certificates, config, port, error).await),
     }
 }

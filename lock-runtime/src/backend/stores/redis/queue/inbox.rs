@@ -16,9 +16,10 @@ use std::{
 };
 
 use redis::{PushInfo, PushKind, Value};
+use sha1_smol::Digest;
 use tokio::task::coop::cooperative;
 
-use super::super::proof::{Proof, Terms};
+use super::super::proof::Terms;
 use crate::{
     OwnerToken,
     backend::{
@@ -75,8 +76,8 @@ impl Waiter {
 /// A message to a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
-    /// The lock was granted to the waiter, if the proof is right.
-    Granted { proof: Proof, terms: Terms },
+    /// The lock was granted to the waiter, if the [proof](Terms::proof) is right.
+    Granted { proof: Digest, terms: Terms },
     /// The lock is left open for this time, and the waiter is the first in the queue.
     Free { length: Duration },
 }

@@ -25,7 +25,7 @@ use crate::{
         LeaseId,
         common::cold::cold,
         kits::redis::{
-            batch::{Alone, Batcher, GroupCommit, SendBatch},
+            batch::{Batcher, GroupCommit, SendBatch},
             error::Failure,
             foreign::Foreign,
             net::{Connection, Pushes, Service},
@@ -129,7 +129,7 @@ impl Line {
     }
 
     /// Counts a call made alone until the returned value is dropped.
-    pub(crate) fn alone(&self) -> Alone<'_> {
+    pub(crate) fn alone(&self) -> Arc<()> {
         self.batcher.alone()
     }
 
