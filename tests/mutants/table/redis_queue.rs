@@ -142,8 +142,8 @@ if is_holder and not opens then",
         name: "push_without_proof",
         edits: &[Rust {
             file: "backend/stores/redis/queue/place.rs",
-            from: "        if !push.proven || push",
-            to: "        if !(push.proven || mutant!()) || push",
+            from: "        if !proven || px",
+            to: "        if !(proven || mutant!()) || px",
         }],
         caught_by: &[
             "servers redis::forged_messages::a_grant_that_the_server_did_not_make_makes_no_second_holder",

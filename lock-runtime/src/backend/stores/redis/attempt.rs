@@ -7,10 +7,9 @@ use std::{
 
 use super::{
     hold::{RedisLease, Unanswered},
-    proof,
     queue::{
         self, Address, Answer, Line, Need, Notice, Notices, Participant, Waiting,
-        place::{self, Place, Push, Pushed, Standing},
+        place::{self, Place, Push, Standing},
     },
 };
 use crate::{
@@ -164,16 +163,15 @@ impl<'a> Attempt<'a> {
                 notice = next(&mut notices), if notices.is_some() => {
                     match notice {
                         Some(Notice::Granted { proof, terms }) => {
-                            let proof::Terms { fence, px, foreign } = terms;
                             let proven = proof == terms.proof(self.owner);
-                            match place.judge(Pushed { fence, px, proven }, self.request.ttl) {
+                            match place.judge(terms, proven, self.request.ttl) {
                                 Push::ValidUntil(until) => {
-                                    self.remember_foreign(foreign);
+                                    self.remember_foreign(terms.foreign);
                                     if is_usable(self.request, until) {
                                         // The message does not say whether others wait, because finding out would cost
                                         // the server a command. If the guess is wrong, this process releases the lease
                                         // early, after 64 hand-overs or 5 ms.
-                                        return Ok(self.granted(fence, true, until));
+                                        return Ok(self.granted(terms.fence, true, until));
                                     }
                                     // The lock is ours, but its lease is too short for the caller. The poll that
                                     // follows at once extends the lease.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::super::proof::Terms;
 use crate::{backend::common::place_proof::PlaceProof, time::clock::Instant};
 
 /// Upper bound on the time between two refreshes of a place in the queue.
@@ -109,14 +110,6 @@ impl FastPolling {
     }
 }
 
-/// A pushed grant: its fence, the length of its lease, and whether it proved to come from the server.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Pushed {
-    pub(crate) fence: u64,
-    pub(crate) px: Duration,
-    pub(crate) proven: bool,
-}
-
 /// The judgement of a pushed grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Push {
@@ -163,12 +156,13 @@ impl Place {
         (self.standing, self.ends) = (Standing::Open, Some(now + length));
     }
 
-    /// Judges a pushed grant of a lock that was asked for with this `ttl`, which no grant exceeds.
-    pub(crate) fn judge(&self, push: Pushed, ttl: Duration) -> Push {
-        if !push.proven || push.px > ttl {
+    /// Judges a pushed grant of a lock that was asked for with this `ttl`, which no grant exceeds. `proven` tells whether
+    /// the message comes from the server.
+    pub(crate) fn judge(&self, Terms { fence, px, .. }: Terms, proven: bool, ttl: Duration) -> Push {
+        if !proven || px > ttl {
             return Push::Doubtful;
         }
-        self.proof.deadline(push.fence, push.px).map_or(Push::Stale, Push::ValidUntil)
+        self.proof.deadline(fence, px).map_or(Push::Stale, Push::ValidUntil)
     }
 
     /// Returns when to poll for the first time if nothing is pushed.
@@ -255,40 +249,43 @@ mod tests {
         if first { Rank::First } else { Rank::Near }
     }
 
-    fn push(fence: u64, px: Duration) -> Pushed {
-        Pushed { fence, px, proven: true }
+    fn terms(fence: u64, px: Duration) -> Terms {
+        Terms { fence, px, foreign: Duration::ZERO }
     }
 
     #[test]
     fn a_grant_is_dated_by_the_request_that_proved_the_place_and_never_by_its_arrival() {
         let place = place(at(10), 100);
-        assert_eq!(place.judge(push(101, 2 * SEC), 9 * SEC), Push::ValidUntil(valid_until(at(10), 2 * SEC)));
+        assert_eq!(
+            place.judge(terms(101, 2 * SEC), true, 9 * SEC),
+            Push::ValidUntil(valid_until(at(10), 2 * SEC))
+        );
     }
 
     #[test]
     fn a_grant_from_before_the_proof_is_stale() {
         let place = place(at(10), 100);
-        assert_eq!(place.judge(push(100, 2 * SEC), 9 * SEC), Push::Stale);
-        assert_eq!(place.judge(push(99, 2 * SEC), 9 * SEC), Push::Stale);
+        assert_eq!(place.judge(terms(100, 2 * SEC), true, 9 * SEC), Push::Stale);
+        assert_eq!(place.judge(terms(99, 2 * SEC), true, 9 * SEC), Push::Stale);
     }
 
     #[test]
     fn a_grant_without_a_proof_or_longer_than_what_was_asked_for_is_doubtful() {
         let place = place(at(10), 100);
-        assert_eq!(place.judge(Pushed { proven: false, ..push(101, 2 * SEC) }, 9 * SEC), Push::Doubtful);
-        assert_eq!(place.judge(push(101, 9 * SEC + MS), 9 * SEC), Push::Doubtful);
-        assert!(matches!(place.judge(push(101, 9 * SEC), 9 * SEC), Push::ValidUntil(_)));
+        assert_eq!(place.judge(terms(101, 2 * SEC), false, 9 * SEC), Push::Doubtful);
+        assert_eq!(place.judge(terms(101, 9 * SEC + MS), true, 9 * SEC), Push::Doubtful);
+        assert!(matches!(place.judge(terms(101, 9 * SEC), true, 9 * SEC), Push::ValidUntil(_)));
     }
 
     #[test]
     fn an_answer_to_an_older_request_is_ignored() {
         let mut known = place(at(10), 100);
         known.update(place(at(9), 50), at(13));
-        assert_eq!(known.judge(push(100, 2 * SEC), 9 * SEC), Push::Stale);
+        assert_eq!(known.judge(terms(100, 2 * SEC), true, 9 * SEC), Push::Stale);
         known.update(place(at(12), 120), at(13));
-        assert_eq!(known.judge(push(120, 2 * SEC), 9 * SEC), Push::Stale);
+        assert_eq!(known.judge(terms(120, 2 * SEC), true, 9 * SEC), Push::Stale);
         let valid = Push::ValidUntil(valid_until(at(12), 2 * SEC));
-        assert_eq!(known.judge(push(121, 2 * SEC), 9 * SEC), valid);
+        assert_eq!(known.judge(terms(121, 2 * SEC), true, 9 * SEC), valid);
     }
 
     #[test]
