@@ -161,8 +161,8 @@ if is_holder and not opens then",
         name: "unbounded_px",
         edits: &[Rust {
             file: "backend/stores/redis/queue/place.rs",
-            from: "push.px > ttl {",
-            to: "(push.px > ttl && !mutant!()) {",
+            from: "px > ttl {",
+            to: "(px > ttl && !mutant!()) {",
         }],
         caught_by: &[
             "unit backend::stores::redis::queue::place::tests::a_grant_without_a_proof_or_longer_than_what_was_asked_for_is_doubtful",
