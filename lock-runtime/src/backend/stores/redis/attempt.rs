@@ -169,8 +169,8 @@ impl<'a> Attempt<'a> {
                                     self.remember_foreign(terms.foreign);
                                     if is_usable(self.request, until) {
                                         // The message does not say whether others wait, because finding out would cost
-                                        // the server a command. If the guess is wrong, this process releases the lease
-                                        // early, after 64 hand-overs or 5 ms.
+                                        // the server a command. This process assumes that others wait. If none does,
+                                        // this process releases the lease early, after 64 hand-overs or 5 ms.
                                         return Ok(self.granted(terms.fence, true, until));
                                     }
                                     // The lock is ours, but its lease is too short for the caller. The poll that
@@ -281,9 +281,10 @@ impl<'a> Attempt<'a> {
             self.answered(want, &answer);
             match answer {
                 Ok(Some(answer)) => return Ok((self.last_sent, answer)),
+                // A batch does not serve this request, for example because the lock is held.
+                Ok(None) => {}
                 // One operation that is not permitted fails its whole batch; asked alone, each operation gets its own
                 // answer.
-                Ok(None) => {}
                 Err(Failure::Refused(_)) if line.connection().is_usable() => {}
                 Err(failure) => return Err(failure),
             }
@@ -365,8 +366,8 @@ impl Drop for Attempt<'_> {
                 place::STALE + place::CLAIM_WINDOW
             };
             let until = limit + of_place.max(self.request.ttl);
-            // A release in a batch compares the token, and therefore releases nothing; the release alone that follows
-            // compares only the owner.
+            // A release in a batch compares the token, which no grant has, and releases nothing. The release is then
+            // repeated outside of a batch, where only the owner is compared.
             let lease = self.lease(NO_GRANT, false);
             self.request.cleanup.release_later(Arc::new(lease), until);
         }

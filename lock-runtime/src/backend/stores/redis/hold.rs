@@ -101,7 +101,8 @@ impl RedisLease {
         let contended = self.is_contended();
         let foreign = self.participant().foreign();
         if !foreign.is_empty() {
-            // This process's next acquisition must respect the opening, too, even if none of its tasks waits yet.
+            // While the lock is left open to clients that do not queue, this process does not ask for the lock, either,
+            // even if none of the process's tasks waits yet.
             let now = Instant::now();
             let opening = if contended { Duration::ZERO } else { self.leave_open(now) };
             foreign.leave_open(self.id.key.stored(), now, opening);
@@ -126,8 +127,8 @@ impl RedisLease {
             let _alone = line.alone();
             return cold(self.release_over(&line, true)).await;
         };
-        // A release that is sent behind the unanswered request is executed after that request, even if the connection
-        // was given up.
+        // A release that is sent behind the unanswered request is executed after that request. The connection may be
+        // given up, i.e. closed to new calls, as long as it is not gone.
         if !unanswered.on.connection().is_gone()
             && let Ok(released) = cold(self.release_behind(&unanswered.on)).await
         {

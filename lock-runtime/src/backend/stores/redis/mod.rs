@@ -228,8 +228,8 @@ impl Renew for Redis {
     }
 }
 
-/// A call in a task of its own, which is aborted on drop. The connection of an aborted call without an answer counts as
-/// silent.
+/// A call in a task of its own, which is aborted on drop. If the call has no answer by then, its connection counts as one
+/// whose server has stopped answering.
 struct Call<T>(tokio::task::JoinHandle<T>);
 
 impl<T> Drop for Call<T> {

@@ -77,7 +77,8 @@ pub(crate) fn grant(mode: Mode, process: &str, token: OwnerToken, fence: u64) ->
     })
 }
 
-/// Returns the part that all owners of this process share: `<pid>@<host>`, for operators, and the id of the inbox.
+/// Returns the part that the texts of all owners in this process have: `<pid>@<host>`, for operators, and the id of the
+/// inbox.
 ///
 /// No code reads `<pid>@<host>`: any text without a colon may stand in its place.
 pub(crate) fn process(inbox_id: &str) -> String {

@@ -1,5 +1,5 @@
-//! The lock operations on one server that take many locks in a call: acquire free locks, release, renew. These
-//! operations join no queue, and read queues only to see whether a lock has waiters.
+//! The operations on one server that handle many locks in one call: acquire free locks, release, renew. These operations
+//! join no queue, and read queues only to see whether a lock has waiters.
 
 use std::sync::LazyLock;
 
@@ -60,7 +60,8 @@ pub(crate) async fn acquire<'a>(
         call.arg(format::millis(lock.ttl));
     }
     let sent = Instant::now();
-    // An unknown script is loaded but not run: a caller may have gone and released in the meantime.
+    // A script that the server did not know is loaded but not run: by now, a caller may have been dropped and have sent
+    // its release, and the script would take the lock for nobody.
     let Some(answers) = connection.run_once::<Vec<u64>>(&ACQUIRE_GROUP, &call).await? else {
         return Ok(None);
     };

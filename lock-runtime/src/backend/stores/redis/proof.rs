@@ -23,7 +23,8 @@ impl Terms {
     /// Returns the proof that a message with these terms comes from a script that read the place of `owner`: see
     /// `grant.lua`.
     ///
-    /// The proof is computed from the parsed message, so nothing can be appended to an overheard message.
+    /// The proof covers each value of the message as it was understood, so an overheard message that somebody changed or
+    /// extended has another proof.
     pub(crate) fn proof(&self, owner: OwnerToken) -> Digest {
         let Self { fence, px, foreign } = self;
         let (px, foreign) = (millis(*px), millis(*foreign));

@@ -134,8 +134,8 @@ pub(crate) async fn leave(
 
 /// Returns an error that names the key of a wrong type, which the script's error does not name.
 ///
-/// Returns `None` if that key is the holder's, because then the lock's name is wrong, or if the key cannot be found
-/// out.
+/// Returns `None` if that key is the holder's, because then the caller has chosen a name that is in use for other data, or
+/// if no such key is found.
 pub(crate) async fn of_wrong_type(connection: &Connection, key: &LockKey) -> Option<LockError> {
     for (command, name, argument, what) in [
         ("GET", key.stored().to_owned(), None, None),

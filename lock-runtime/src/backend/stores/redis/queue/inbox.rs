@@ -1,4 +1,5 @@
-//! The messages that the server sends to this process unasked: grants, openings and contention notices.
+//! The messages that the server sends to this process unasked: that a lock was granted, that it is left open to clients
+//! that do not queue, and that others wait for a held lock.
 //!
 //! Any client that may publish on the channel can send messages that look the same. Therefore, a grant message carries
 //! a proof, every other message is a hint, and no message makes memory grow.
@@ -34,8 +35,9 @@ const UNCLAIMED: usize = 1024;
 /// Upper bound on the pushes kept for one waiter. A waiter is sent two or three pushes; its next poll makes up for a
 /// push that finds no room.
 const KEPT_PER_WAITER: usize = 8;
-/// Number of holds that can be remembered as contended. If a notice overwrites the notice about another hold, that hold
-/// may be handed over inside this process until a second has passed since its grant.
+/// Number of holds that can be remembered as contended. If a notice overwrites the notice about another hold, the other
+/// hold counts as uncontended: until a second has passed since its grant, tasks of this process may pass it on although
+/// others wait.
 const CONTENDED: usize = 4096;
 
 /// The receiver of the pushes over all connections of one store.
@@ -60,7 +62,7 @@ struct Boxes {
 #[derive(Debug)]
 struct Waiter {
     notices: VecDeque<Notice>,
-    /// Wakes the waiter that has read all notices.
+    /// The waker of the waiter, if the waiter has read all notices and waits for the next.
     reader: Option<Waker>,
     connection: u64,
 }
@@ -129,8 +131,8 @@ impl Inbox {
 
     /// Returns the public number of a waiter.
     ///
-    /// The number is derived from the owner token, which it does not reveal, so a copy of this process has other
-    /// numbers.
+    /// The number is derived from the owner token without revealing the token. A forked copy of this process makes other
+    /// tokens, and so has other numbers.
     pub(crate) fn number(&self, owner: OwnerToken) -> u64 {
         self.numbers.hash_one(owner)
     }

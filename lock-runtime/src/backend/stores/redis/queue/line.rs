@@ -39,7 +39,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Participant {
     inbox: Arc<Inbox>,
-    /// The part that all owners of this process share.
+    /// The part that the texts of all owners in this process have.
     process: Arc<str>,
     group_commit: GroupCommit,
     /// Whether a server has accepted the scripts from this user.
@@ -133,8 +133,8 @@ impl Line {
         self.batcher.alone()
     }
 
-    /// Acquires a lock in a batch, or polls a place whose owner is `polled_at` an address; `None` if the caller has to
-    /// ask alone, as for a held lock.
+    /// Acquires a lock in a batch, or, with `polled_at`, polls the place of the owner that is notified at this address.
+    /// Returns `None` if the caller has to ask alone, as for a held lock.
     ///
     /// The server does not execute the request after `give_up`.
     ///

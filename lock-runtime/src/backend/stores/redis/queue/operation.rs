@@ -51,8 +51,8 @@ pub(crate) struct Release {
 /// The request after which a release must be executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MustFollow {
-    /// An unanswered acquisition over this connection: the release is of use only over the same connection, however
-    /// late.
+    /// An unanswered acquisition over this connection. The release must be sent over the same connection, even after a
+    /// long delay, because over another connection it could overtake the acquisition.
     Unanswered,
     /// No request: the grant was received, and any connection will do.
     Nothing,

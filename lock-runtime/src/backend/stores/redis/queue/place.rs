@@ -11,7 +11,7 @@ pub(crate) const REFRESH: Duration = Duration::from_secs(1);
 /// time would cost the server much if there are very many waiters. If a waiter that is far back is granted the lock and
 /// the message is lost, the grant ends before the waiter finds it.
 const FAR_REFRESH_INTERVAL: Duration = Duration::from_millis(2_500);
-/// Number of waiters from which a place behind them is far back.
+/// A place with at least this number of waiters ahead of it is far back.
 pub(crate) const FAR_RANK: usize = 16;
 /// Step to which refreshes are aligned, so that the refreshes of a process share calls.
 const TICK: Duration = Duration::from_millis(100);
@@ -23,7 +23,7 @@ pub(crate) const CLAIM_WINDOW: Duration = Duration::from_secs(2);
 pub(crate) const STALE: Duration = Duration::from_secs(5);
 /// Time for which a queue is kept without a refresh; all its places are stale by then.
 pub(crate) const RETENTION: Duration = Duration::from_secs(8);
-/// Number of entries of a queue that may contain their places.
+/// Number of entries at the head of a queue that may contain their waiters' places. All other places are in a hash.
 pub(crate) const INLINE_PLACES: usize = 8;
 
 /// Pause between polls of the first in the queue while the lock is left open, to see whether it is used; also the
@@ -33,11 +33,12 @@ pub(crate) const LOOK_WHILE_OPEN: Duration = Duration::from_millis(10);
 const LOOK_BEHIND_FOREIGN: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(100)];
 /// Minimum and maximum length of a rush, in which the first in the queue polls without a pause: foreign clients may
 /// take the lock again within a fraction of a millisecond after each release, which the usual polls miss. The length is
-/// doubled until it covers one section of a foreign client.
+/// doubled until a rush is longer than a foreign client holds the lock.
 const RUSH: [Duration; 2] = [Duration::from_millis(40), Duration::from_millis(200)];
 /// Minimum time from the beginning of a rush to the beginning of the next, as a multiple of the rush's length.
 const RUSH_SHARE: u32 = 10;
-/// Minimum and maximum time from the end of an opening to the polls of the waiters behind the first, which may be dead.
+/// Minimum and maximum time from the end of an opening to the polls of the waiters behind the first waiter, in case the
+/// first waiter is dead.
 const LOOK_AFTER_OPEN: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(50)];
 /// Minimum pause before a poll on a message that proves nothing.
 pub(crate) const LOOK_ON_DOUBT: Duration = Duration::from_millis(50);
@@ -65,7 +66,8 @@ pub(crate) enum Standing {
 /// An owner's knowledge of its place in the queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
-    /// The youngest request that was answered "waiting", with the last fence that had been minted by then.
+    /// The latest request that was answered "waiting", with the last fence that the server had minted when it answered: a
+    /// grant with a larger fence is newer than this request.
     pub(crate) proof: PlaceProof,
     pub(crate) rank: Rank,
     pub(crate) standing: Standing,
@@ -80,15 +82,15 @@ pub(crate) struct Place {
 pub(crate) struct FastPolling {
     began: Instant,
     length: Duration,
-    /// Whether a release was missed during the rush, so that a longer rush would meet no more releases.
-    met_one: bool,
+    /// Whether the rush was long enough to span a release, which it missed: a longer rush would find no more.
+    spanned_one: bool,
     /// Whether a release was missed since the rush began.
     missed: bool,
 }
 
 impl FastPolling {
     fn new(began: Instant, length: Duration) -> Self {
-        Self { began, length, met_one: false, missed: false }
+        Self { began, length, spanned_one: false, missed: false }
     }
 
     /// Returns the rush after a poll, which showed whether a release was `missed`.
@@ -97,11 +99,11 @@ impl FastPolling {
             return missed.then(|| Self::new(now, RUSH[0]));
         };
         rush.missed |= missed;
-        rush.met_one |= missed && rush.goes_on(now);
+        rush.spanned_one |= missed && rush.goes_on(now);
         if !rush.missed || now < rush.began + RUSH_SHARE * rush.length {
             return Some(rush);
         }
-        let length = if rush.met_one { rush.length } else { RUSH[1].min(2 * rush.length) };
+        let length = if rush.spanned_one { rush.length } else { RUSH[1].min(2 * rush.length) };
         Some(Self::new(now, length))
     }
 
@@ -167,8 +169,8 @@ impl Place {
 
     /// Returns when to poll for the first time if nothing is pushed.
     ///
-    /// The first poll is not aligned: most waiters are granted the lock before it, and a timer that ends before the
-    /// timer of the last call would wake the runtime's driver for nothing.
+    /// The first poll is not aligned, because most waiters are granted the lock before it. An aligned timer could become
+    /// the earliest timer of the runtime, and wake the runtime's driver for nothing.
     pub(crate) fn first_poll(&self, now: Instant, random: u32) -> Instant {
         self.poll_by(now + self.refresh(), now, random)
     }
@@ -204,7 +206,7 @@ impl Place {
     /// Returns the time left of the holder's lease, or of the opening; [`Duration::MAX`] if a foreign client holds the
     /// lock without an expiry.
     ///
-    /// The place must be that of the last poll: the answer to a poll always has the expiry, unlike other answers.
+    /// `self` must come from the answer to a poll: only such an answer always has the expiry.
     pub(crate) fn holder_remaining(&self, now: Instant) -> Option<Duration> {
         match (self.ends, self.standing) {
             (Some(ends), _) => Some(ends.saturating_duration_since(now)),

@@ -31,7 +31,7 @@ fn queue_constants() -> String {
     text
 }
 
-/// Returns the text of a script with a part in place of each line that names one, `--@ <file>`.
+/// Returns the text of a script in which each line `--@ <file>` is replaced by the content of the file.
 fn assembled(text: &str) -> String {
     let parts = [
         ("--@ fence.lua", lua::MINT),
