@@ -23,7 +23,7 @@ const LONG: Duration = Duration::from_secs(30);
 /// Time limit for immediate errors, on a busy machine.
 const SOON: Duration = Duration::from_secs(8);
 /// Upper bound on the time for which the servers may be too busy with other tests to finish a handshake.
-const OVERLOAD: Duration = Duration::from_secs(60);
+const OVERLOAD: Duration = Duration::from_mins(1);
 const PASSWORD: &str = "canary-41d9";
 /// The users of a server, with their passwords there.
 const USERS: &str = r#"Server {
