@@ -112,8 +112,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "durability_is_believed",
         edits: &[Rust {
             file: "backend/kits/unqueued/fleet.rs",
-            from: "return shown.belies_durable(address).map(Refusal::ForGood);",
-            to: "return shown.belies_durable(address).filter(|_| !mutant!()).map(Refusal::ForGood);",
+            from: "return shown.belies_durable(address);",
+            to: "return shown.belies_durable(address).filter(|_| !mutant!());",
         }],
         caught_by: &[
             "unit backend::kits::unqueued::fleet::tests::what_contradicts_durable_is_refused_and_what_cannot_be_seen_is_warned_of",

@@ -60,37 +60,21 @@ impl ServerFacts {
     }
 }
 
-/// Why a node has no vote.
-#[derive(Debug)]
-pub(super) enum Refusal {
-    /// Until the node has run for long enough.
-    ForNow(LockError),
-    /// Until the settings of the node, or of its user, are changed.
-    ForGood(LockError),
-}
-
-impl Refusal {
-    pub(super) fn into_error(self) -> LockError {
-        match self {
-            Self::ForNow(error) | Self::ForGood(error) => error,
-        }
-    }
-}
-
 impl FleetSettings {
-    /// Returns the reason why a node that shows `shown` over a connection of this age has no vote; `None` if it has a
-    /// vote.
-    pub(super) fn refuse(&self, shown: &ServerFacts, age: Duration, address: &str) -> Option<Refusal> {
+    /// Returns the reason why a node that shows `shown` over a connection of this age has no vote; `None` if the node has
+    /// a vote. The error is [retryable](LockError::is_retryable) if the node gets its vote once it has run for long
+    /// enough; otherwise, the settings of the node, or of its user, must be changed first.
+    pub(super) fn refuse(&self, shown: &ServerFacts, age: Duration, address: &str) -> Option<LockError> {
         // Without its run id, a server may be two nodes under two addresses.
         if shown.run_id.is_none() {
             let message = format!(
                 "Redis at {address} has no vote, because it does not answer INFO: it may be the server of another node, \
                  and may have forgotten locks. Allow its user the command INFO"
             );
-            return Some(Refusal::ForGood(LockError::new(LockErrorKind::Backend, message).into_permanent()));
+            return Some(LockError::new(LockErrorKind::Backend, message).into_permanent());
         }
         if self.durable {
-            return shown.belies_durable(address).map(Refusal::ForGood);
+            return shown.belies_durable(address);
         }
         let up = shown.uptime.unwrap_or_default() + age;
         let left = (self.max_ttl + VOTE_MARGIN).saturating_sub(up);
@@ -102,18 +86,18 @@ impl FleetSettings {
                  `appendfsync always`)",
                 Duration::from_secs(left.as_secs() + 1)
             );
-            Refusal::ForNow(LockError::new(LockErrorKind::Backend, message))
+            LockError::new(LockErrorKind::Backend, message)
         })
     }
 
-    /// Returns whether a node that shows `shown` has no vote, however long it runs.
-    pub(super) fn is_refused_for_good(&self, shown: &ServerFacts) -> bool {
-        matches!(self.refuse(shown, Duration::ZERO, ""), Some(Refusal::ForGood(_)))
+    /// Returns the reason why a node that shows `shown` has no vote, however long the node runs.
+    pub(super) fn refuse_for_good(&self, shown: &ServerFacts, address: &str) -> Option<LockError> {
+        self.refuse(shown, Duration::ZERO, address).filter(|error| !error.is_retryable())
     }
 
     /// Returns the warning to the operator about a node that shows `shown`.
     pub(super) fn warning(&self, shown: &ServerFacts, address: &str) -> Option<String> {
-        if let Some(Refusal::ForGood(error)) = self.refuse(shown, Duration::ZERO, address) {
+        if let Some(error) = self.refuse_for_good(shown, address) {
             return Some(error.message().to_owned());
         }
         let unseen = match (shown.has_log, &shown.fsync) {
@@ -144,8 +128,7 @@ mod tests {
     /// Returns the reason, and whether the refusal is for now only.
     fn refusal(rules: FleetSettings, shown: &ServerFacts) -> Option<(String, bool)> {
         let refusal = rules.refuse(shown, Duration::from_secs(1), "h:1")?;
-        let is_for_now = matches!(refusal, Refusal::ForNow(_));
-        Some((refusal.into_error().to_string(), is_for_now))
+        Some((refusal.to_string(), refusal.is_retryable()))
     }
 
     #[test]

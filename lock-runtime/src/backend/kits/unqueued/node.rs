@@ -173,10 +173,8 @@ impl NodeService {
     pub(super) fn check_vote(&self, line: &Line) -> Result<(), Failure> {
         let now = Instant::now();
         let age = now.saturating_duration_since(line.opened);
-        let Some(refusal) = self.rules.and_then(|rules| rules.refuse(&line.shown, age, &self.address)) else {
-            return Ok(());
-        };
-        Err(Failure::Refused(refusal.into_error()))
+        let refusal = self.rules.and_then(|rules| rules.refuse(&line.shown, age, &self.address));
+        refusal.map_or(Ok(()), |error| Err(Failure::Refused(error)))
     }
 }
 
@@ -221,7 +219,7 @@ impl Service for NodeService {
             self.scripts_are_known.store(true, Ordering::Release);
         }
         let shown = self.look_at(&connection, info).await?;
-        if self.rules.is_some_and(|rules| rules.is_refused_for_good(&shown)) {
+        if self.rules.is_some_and(|rules| rules.refuse_for_good(&shown, &self.address).is_some()) {
             let connection = Arc::downgrade(&connection);
             tokio::spawn(async move {
                 clock::sleep_until(Instant::now() + KEPT_WITHOUT_VOTE).await;
