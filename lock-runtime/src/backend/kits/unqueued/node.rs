@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use super::{
     claim::Claim,
     fleet::{FleetSettings, ServerFacts},
-    operation::{self, Answered, Caller, Operation, What},
+    operation::{self, Answered, Caller, Operation},
     pending_releases::{PendingRelease, PendingReleases, Repeats},
     protocol::{Kind, Protocol},
 };
@@ -327,8 +327,7 @@ impl Line {
         }
         let (answer, answered) = oneshot::channel();
         // If the connection is gone, the operation is dropped, and the receiver gets an error.
-        let _ =
-            self.batcher.put(Operation { what: What::About(kind, claim), caller: Caller { answer, owed } });
+        let _ = self.batcher.put(Operation::Ask(kind, claim, Caller { answer, owed }));
         answered
     }
 
@@ -353,8 +352,6 @@ impl Line {
     }
 
     fn put_subscription(&self, command: &'static str, channel: &Arc<str>) {
-        let what = What::Subscription(command, Arc::clone(channel));
-        let caller = Caller { answer: oneshot::channel().0, owed: None };
-        let _ = self.batcher.put(Operation { what, caller });
+        let _ = self.batcher.put(Operation::Subscription(command, Arc::clone(channel)));
     }
 }

@@ -28,22 +28,17 @@ pub(super) type Answered = oneshot::Receiver<Result<i64, Failure>>;
 
 /// An operation that waits for the next round trip.
 #[derive(Debug)]
-pub(super) struct Operation {
-    pub(super) what: What,
-    pub(super) caller: Caller,
+#[allow(clippy::large_enum_variant, reason = "few operations are subscriptions")]
+pub(super) enum Operation {
+    Ask(Kind, Claim, Caller),
+    /// `SUBSCRIBE` or `UNSUBSCRIBE`, and the channel.
+    Subscription(&'static str, Arc<str>),
 }
 
 #[derive(Debug)]
 pub(super) struct Caller {
     pub(super) answer: oneshot::Sender<Result<i64, Failure>>,
     pub(super) owed: Option<PendingRelease>,
-}
-
-#[derive(Debug)]
-pub(super) enum What {
-    About(Kind, Claim),
-    /// `SUBSCRIBE` or `UNSUBSCRIBE`, and the channel.
-    Subscription(&'static str, Arc<str>),
 }
 
 /// The operations of one kind under one prefix, which share a call.
@@ -57,15 +52,15 @@ pub(super) async fn send(connection: &Connection, protocol: &dyn Protocol, opera
     let (mut calls, mut parts) = (Vec::<BoxFuture<'_, ()>>::new(), Vec::<Part>::new());
     // The number of the last part with an operation on this lock: operations on one lock keep their order.
     let mut last = HashMap::<Arc<str>, usize>::new();
-    for Operation { what, caller } in operations {
-        match what {
-            What::Subscription(command, channel) => {
+    for operation in operations {
+        match operation {
+            Operation::Subscription(command, channel) => {
                 let mut call = redis::cmd(command);
                 call.arg(&*channel);
                 // If the subscription fails, the waiter still asks after each pause.
                 calls.push(Box::pin(async move { _ = connection.call::<Value>(&call).await }));
             }
-            What::About(kind, claim) => {
+            Operation::Ask(kind, claim, caller) => {
                 let last = last.entry(claim.key.stored_name()).or_default();
                 let shares = |part: &Part| part.kind == kind && part.prefix() == claim.key.prefix();
                 if let Some(further) = parts[*last..].iter().position(shares) {
@@ -91,7 +86,7 @@ impl Part {
 
     async fn send(mut self, connection: &Connection, protocol: &dyn Protocol) {
         let kind = self.kind;
-        let mut answers = Answers::NotExecuted;
+        let mut answers = Ok(None);
         for attempt in 0..ATTEMPTS {
             // The earliest limit is the limit of the whole call, so a claim whose limit has passed would keep the
             // others out.
@@ -108,14 +103,14 @@ impl Part {
             answers = if connection.is_usable() {
                 self.ask(connection, protocol).await
             } else {
-                Answers::Failed(Failure::not_sent())
+                Err(Failure::not_sent())
             };
-            if !matches!(answers, Answers::NotExecuted) {
+            if !matches!(answers, Ok(None)) {
                 break;
             }
         }
         match answers {
-            Answers::Each(answers) => {
+            Ok(Some(answers)) => {
                 for ((claim, caller), answer) in self.asked.into_iter().zip(answers) {
                     // The release was executed after the acquisition.
                     if answer.is_ok()
@@ -129,19 +124,19 @@ impl Part {
             }
             // A key that this user may not name fails the whole call before it begins. Asked alone, each claim gets its
             // own answer; all these calls take one more round trip.
-            Answers::Failed(Failure::Refused(error)) if !error.is_retryable() && self.asked.len() > 1 => {
+            Err(Failure::Refused(error)) if !error.is_retryable() && self.asked.len() > 1 => {
                 let again =
                     self.asked.into_iter().filter(|(claim, caller)| is_asked_again(kind, claim, caller));
                 let alone = again.map(|(claim, caller)| -> BoxFuture<'_, ()> {
                     Box::pin(async move {
-                        let answer = ask(connection, protocol, kind, iter::once(&claim)).await;
-                        caller.tell(answer.alone(), connection);
+                        let answers = ask(connection, protocol, kind, iter::once(&claim)).await;
+                        caller.tell(single(answers), connection);
                     })
                 });
                 join_all(alone.collect()).await;
             }
             failed => {
-                let failure = failed.alone().err().unwrap_or_else(unexpected);
+                let failure = failed.err().unwrap_or_else(Failure::too_late);
                 for (_, caller) in self.asked {
                     caller.tell(Err(failure.clone()), connection);
                 }
@@ -166,7 +161,7 @@ impl Part {
         tokio::select! {
             biased;
             answers = ask(connection, protocol, Kind::Renew, claims.iter().copied()) => answers,
-            () = all_gone => Answers::Failed(Failure::not_sent()),
+            () = all_gone => Err(Failure::not_sent()),
         }
     }
 }
@@ -194,24 +189,16 @@ impl Caller {
 /// Upper bound on the attempts to ask a question that was not executed.
 const ATTEMPTS: u32 = 3;
 
-/// The outcome of one call about many locks.
-enum Answers {
-    Each(Vec<Result<i64, Failure>>),
-    /// Nothing was done, and the next attempt may succeed: the server did not know the script, or the answer corrected
-    /// the estimate of the server's clock.
-    NotExecuted,
-    Failed(Failure),
-}
+/// The outcome of one call about many locks: the answer about each lock.
+///
+/// The outcome is `Ok(None)` if nothing was done, and the next attempt may succeed: the server did not know the script,
+/// or the answer corrected the estimate of the server's clock.
+type Answers = Result<Option<Vec<Result<i64, Failure>>>, Failure>;
 
-impl Answers {
-    /// Returns the answer to a question about one lock.
-    fn alone(self) -> Result<i64, Failure> {
-        match self {
-            Self::Each(answers) => answers.into_iter().next().unwrap_or_else(|| Err(unexpected())),
-            Self::NotExecuted => Err(Failure::too_late()),
-            Self::Failed(failure) => Err(failure),
-        }
-    }
+/// Returns the answer to a question about one lock.
+fn single(answers: Answers) -> Result<i64, Failure> {
+    let answers = answers?.ok_or_else(Failure::too_late)?;
+    answers.into_iter().next().unwrap_or_else(|| Err(unexpected()))
 }
 
 /// Asks one question about many locks.
@@ -222,25 +209,20 @@ async fn ask<'a>(
     claims: impl ExactSizeIterator<Item = &'a Claim> + Clone,
 ) -> Answers {
     let (sent, count) = (Instant::now(), claims.len());
-    let Some(script) = protocol.script(kind) else { return Answers::Failed(unexpected()) };
+    let script = protocol.script(kind).ok_or_else(unexpected)?;
     let call = call(connection, protocol, script, claims);
-    let answers = match connection.run_once::<Vec<Value>>(script, &call).await {
-        Ok(Some(answers)) => answers,
-        Ok(None) => return Answers::NotExecuted,
-        Err(failure) => return Answers::Failed(failure),
-    };
-    let Some((time, answers)) = answers.split_first() else { return Answers::Failed(unexpected()) };
-    let Value::Int(time) = time else { return Answers::Failed(unexpected()) };
-    let Ok(time) = u64::try_from(*time) else { return Answers::Failed(unexpected()) };
+    let Some(answers) = connection.run_once::<Vec<Value>>(script, &call).await? else { return Ok(None) };
+    let Some((Value::Int(time), answers)) = answers.split_first() else { return Err(unexpected()) };
+    let time = u64::try_from(*time).map_err(|_| unexpected())?;
     if answers.is_empty() {
         connection.clock().replace(Instant::now(), time);
-        return Answers::NotExecuted;
+        return Ok(None);
     }
     if answers.len() != count {
-        return Answers::Failed(unexpected());
+        return Err(unexpected());
     }
     connection.clock().learn(sent, Instant::now(), time);
-    Answers::Each(answers.iter().map(|answer| one(connection, answer)).collect())
+    Ok(Some(answers.iter().map(|answer| one(connection, answer)).collect()))
 }
 
 /// Returns the answer about one lock, which may be an error.
