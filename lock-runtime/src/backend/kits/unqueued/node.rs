@@ -2,7 +2,6 @@
 
 use std::{
     collections::HashMap,
-    fmt,
     sync::{
         Arc, Mutex, Weak,
         atomic::{AtomicBool, Ordering},
@@ -272,8 +271,9 @@ impl Repeats for Connections<NodeService> {
 }
 
 /// One connection to a node.
+#[derive(Debug)]
 pub(super) struct Line {
-    connection: Arc<Connection>,
+    pub(super) connection: Arc<Connection>,
     batcher: Batcher<Operation>,
     opened: Instant,
     shown: ServerFacts,
@@ -286,37 +286,9 @@ impl AsRef<Connection> for Line {
     }
 }
 
-impl fmt::Debug for Line {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Line").field("connection", &self.connection).finish_non_exhaustive()
-    }
-}
-
 impl Line {
-    pub(super) fn is_usable(&self) -> bool {
-        self.connection.is_usable()
-    }
-
-    pub(super) fn id(&self) -> u64 {
-        self.connection.id()
-    }
-
-    pub(super) fn is_idle(&self) -> bool {
-        self.connection.is_idle()
-    }
-
-    /// Returns whether the node has answered nothing for this long, although it was asked.
-    pub(super) fn is_silent_for(&self, length: Duration) -> bool {
-        self.connection.is_silent_for(length)
-    }
-
     pub(super) async fn ping(&self) -> Result<(), Failure> {
         self.connection.call::<redis::Value>(&redis::cmd("PING")).await.map(drop)
-    }
-
-    /// Returns a lower bound on the node's time at `now`, in µs; 0 before the node's first answer.
-    pub(super) fn time(&self, now: Instant) -> u64 {
-        self.connection.clock().at(now)
     }
 
     /// Puts an operation into the next batch, and returns the receiver of its answer. With `owed`, the release is

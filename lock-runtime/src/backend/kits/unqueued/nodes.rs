@@ -84,7 +84,7 @@ impl Nodes {
     /// Returns the fence to propose: the largest estimated time of a node, plus [`FENCE_LEAD`]; 0 if the caller's
     /// runtime has no open connection.
     pub(super) fn proposal(&self, now: Instant) -> u64 {
-        self.lines().map(|line| line.time(now + FENCE_LEAD)).max().unwrap_or_default()
+        self.lines().map(|line| line.connection.clock().at(now + FENCE_LEAD)).max().unwrap_or_default()
     }
 
     /// Returns the names by which the same store is recognized. One name lists the addresses of all nodes, each with
@@ -182,7 +182,7 @@ impl Nodes {
     pub(super) fn may_answer_soon(&self, missing: &Replies) -> bool {
         missing.sent().any(|node| {
             let line = self.of[node].connections.open_here();
-            line.is_some_and(|line| !line.is_silent_for(MIN_QUIET))
+            line.is_some_and(|line| !line.connection.is_silent_for(MIN_QUIET))
         })
     }
 
@@ -191,7 +191,7 @@ impl Nodes {
     pub(super) fn leader(&self) -> Option<usize> {
         self.of
             .iter()
-            .position(|node| node.connections.open_here().is_some_and(|line| !line.is_silent_for(MIN_QUIET)))
+            .position(|node| node.connections.open_here().is_some_and(|line| !line.connection.is_silent_for(MIN_QUIET)))
     }
 
     /// Withdraws an acquisition whose caller has gone. Each withdrawal takes the connection of the acquisition, and is
@@ -203,7 +203,7 @@ impl Nodes {
         }
         for (number, node) in self.of.iter().enumerate() {
             if let Some(line) = node.connections.open_here()
-                && claim.unanswered.was_sent_over(number, line.id())
+                && claim.unanswered.was_sent_over(number, line.connection.id())
             {
                 drop(line.put(Kind::Withdraw, Claim { node: number, ..claim.clone() }, None));
             }
@@ -214,7 +214,7 @@ impl Nodes {
     pub(super) fn ask(&self, kind: Kind, claim: impl Fn(usize) -> Option<Claim>) -> Replies {
         let replies = self.of.iter().enumerate().map(|(number, node)| {
             let claim = Claim { node: number, ..claim(number)? };
-            if let Some(line) = node.connections.open_here().filter(|line| !line.is_idle()) {
+            if let Some(line) = node.connections.open_here().filter(|line| !line.connection.is_idle()) {
                 return Some(put(node, &line, kind, claim));
             }
             let asking = connect_and_ask(Arc::clone(&node.connections), kind, claim);

@@ -26,7 +26,7 @@ impl Watch {
                 self.lines.push(line);
             }
         }
-        self.lines.retain(|line| line.is_usable());
+        self.lines.retain(|line| line.connection.is_usable());
     }
 }
 
