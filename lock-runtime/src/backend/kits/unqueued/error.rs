@@ -1,11 +1,13 @@
 //! The errors of nodes, as one error of the store.
 
+use std::sync::Arc;
+
 use super::{node::Node, quorum::majority};
 use crate::{LockError, LockErrorKind, backend::kits::redis::error::Failure};
 
 /// Returns the error for a question that failed on so many nodes that the others are no majority.
-pub(super) fn out_of_reach(nodes: &[Node], failures: Vec<(usize, Failure)>) -> LockError {
-    let addresses: Vec<&str> = nodes.iter().map(Node::address).collect();
+pub(super) fn out_of_reach(nodes: &[Arc<Node>], failures: Vec<(usize, Failure)>) -> LockError {
+    let addresses: Vec<&str> = nodes.iter().map(|node| node.service().address()).collect();
     let errors = failures.into_iter().map(|(node, failure)| (addresses[node], failure.into_error()));
     joined(addresses.len(), &errors.collect::<Vec<_>>())
 }

@@ -26,7 +26,6 @@ use crate::{
         common::hints::Hints,
         kits::redis::{
             batch::{Batcher, GroupCommit, SendBatch, join_all},
-            config::Config,
             error::Failure,
             net::{Connection, Connections, Pushes, Script, Server, Service, fitness},
         },
@@ -40,60 +39,7 @@ use crate::{
 const KEPT_WITHOUT_VOTE: Duration = Duration::from_secs(1);
 
 /// One node, as this process sees it.
-#[derive(Clone, Debug)]
-pub(super) struct Node {
-    pub(super) connections: Arc<Connections<NodeService>>,
-}
-
-impl Node {
-    pub(super) fn new(
-        config: Config,
-        protocol: &Arc<dyn Protocol>,
-        hints: &Arc<Hints>,
-        number: usize,
-        servers: &Servers,
-        rules: Option<FleetSettings>,
-    ) -> Result<Self, LockError> {
-        let voter = NodeService {
-            address: config.address(),
-            protocol: Arc::clone(protocol),
-            hints: Arc::clone(hints),
-            pending_releases: PendingReleases::default(),
-            number,
-            servers: Arc::clone(servers),
-            rules,
-            warned: Mutex::default(),
-            scripts_are_known: AtomicBool::new(false),
-        };
-        let server = Server::new(config, protocol.outage_means())?;
-        Ok(Self { connections: Arc::new(Connections::new(server, voter)) })
-    }
-
-    /// Returns the same node with other rules, and without connections.
-    pub(super) fn with_rules(&self, rules: FleetSettings, servers: &Servers) -> Self {
-        let NodeService { address, protocol, hints, number, .. } = self.connections.service();
-        let voter = NodeService {
-            address: address.clone(),
-            protocol: Arc::clone(protocol),
-            hints: Arc::clone(hints),
-            pending_releases: PendingReleases::default(),
-            number: *number,
-            servers: Arc::clone(servers),
-            rules: Some(rules),
-            warned: Mutex::default(),
-            scripts_are_known: AtomicBool::new(false),
-        };
-        Self { connections: Arc::new(Connections::new(self.connections.server().again(), voter)) }
-    }
-
-    pub(super) fn address(&self) -> &str {
-        self.connections.service().address()
-    }
-
-    pub(super) fn timeout(&self) -> Duration {
-        self.connections.server().config().response_timeout
-    }
-}
+pub(super) type Node = Connections<NodeService>;
 
 /// The servers at the other ends of the open connections, as far as known: the number of the node, the connection, and
 /// the run id of the server.
@@ -116,6 +62,27 @@ pub(super) struct NodeService {
 }
 
 impl NodeService {
+    pub(super) fn new(
+        server: &Server,
+        protocol: &Arc<dyn Protocol>,
+        hints: &Arc<Hints>,
+        number: usize,
+        servers: &Servers,
+        rules: Option<FleetSettings>,
+    ) -> Self {
+        Self {
+            address: server.config().address(),
+            protocol: Arc::clone(protocol),
+            hints: Arc::clone(hints),
+            pending_releases: PendingReleases::default(),
+            number,
+            servers: Arc::clone(servers),
+            rules,
+            warned: Mutex::default(),
+            scripts_are_known: AtomicBool::new(false),
+        }
+    }
+
     pub(super) fn address(&self) -> &str {
         &self.address
     }
@@ -250,7 +217,7 @@ impl Service for NodeService {
     }
 }
 
-impl Repeats for Connections<NodeService> {
+impl Repeats for Node {
     fn pending_releases(&self) -> &PendingReleases {
         &self.service().pending_releases
     }

@@ -14,7 +14,7 @@ use super::{
     claim::Claim,
     error::out_of_reach,
     fleet::FleetSettings,
-    node::{Line, Node, NodeService, Servers},
+    node::{Line, Node, NodeService},
     operation::Answered,
     pending_releases::PendingRelease,
     protocol::{Kind, Protocol},
@@ -25,7 +25,7 @@ use crate::{
     backend::{
         BoxFuture,
         common::{cold::cold, hints::Hints},
-        kits::redis::{config::Config, error::Failure, net::Connections},
+        kits::redis::{config::Config, error::Failure, net::Server},
     },
     time::clock::Instant,
 };
@@ -37,9 +37,9 @@ const FENCE_LEAD: Duration = Duration::from_millis(20);
 const LATE_NODE_WAIT: Duration = Duration::from_millis(100);
 
 /// The nodes of one store.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Nodes {
-    pub(super) of: Vec<Node>,
+    pub(super) of: Vec<Arc<Node>>,
     pub(super) protocol: Arc<dyn Protocol>,
     pub(super) hints: Arc<Hints>,
 }
@@ -52,19 +52,24 @@ impl Nodes {
         protocol: Arc<dyn Protocol>,
         rules: Option<FleetSettings>,
     ) -> Result<Self, LockError> {
-        let (hints, servers) = (Arc::default(), Arc::default());
-        let nodes = configs.into_iter().enumerate();
-        let of = nodes
-            .map(|(number, config)| Node::new(config, &protocol, &hints, number, &servers, rules))
-            .collect::<Result<_, _>>()?;
-        Ok(Self { of, protocol, hints })
+        let servers = configs.into_iter().map(|config| Server::new(config, protocol.outage_means()));
+        Ok(Self::on(servers.collect::<Result<_, _>>()?, protocol, rules))
     }
 
     /// Returns the same nodes with other rules, and without connections.
     pub(crate) fn with_rules(&self, rules: FleetSettings) -> Self {
-        let servers = Servers::default();
-        let of = self.of.iter().map(|node| node.with_rules(rules, &servers)).collect();
-        Self { of, ..self.clone() }
+        let servers = self.of.iter().map(|node| Arc::clone(node.server()));
+        Self::on(servers.collect(), Arc::clone(&self.protocol), Some(rules))
+    }
+
+    /// Creates the nodes of these servers, without connections.
+    fn on(servers: Vec<Arc<Server>>, protocol: Arc<dyn Protocol>, rules: Option<FleetSettings>) -> Self {
+        let (hints, identities) = (Arc::default(), Arc::default());
+        let node = |(number, server): (usize, Arc<Server>)| {
+            let service = NodeService::new(&server, &protocol, &hints, number, &identities, rules);
+            Arc::new(Node::new(server, service))
+        };
+        Self { of: servers.into_iter().enumerate().map(node).collect(), protocol, hints }
     }
 
     pub(super) fn majority(&self) -> usize {
@@ -73,12 +78,12 @@ impl Nodes {
 
     /// Returns the longest time for which a node is waited for.
     pub(super) fn timeout(&self) -> Duration {
-        self.of.iter().map(Node::timeout).max().unwrap_or_default()
+        self.of.iter().map(|node| node.server().config().response_timeout).max().unwrap_or_default()
     }
 
     /// Returns the open connections of the caller's runtime.
     pub(super) fn lines(&self) -> impl Iterator<Item = Arc<Line>> {
-        self.of.iter().filter_map(|node| node.connections.open_here())
+        self.of.iter().filter_map(|node| node.open_here())
     }
 
     /// Returns the fence to propose: the largest estimated time of a node, plus [`FENCE_LEAD`]; 0 if the caller's
@@ -91,17 +96,16 @@ impl Nodes {
     /// its database, in a fixed spelling and order. A single server has a second name with its run id, because it may
     /// have several addresses.
     pub(crate) fn names(&self, scheme: &str) -> Vec<String> {
-        let node = |node: &Node| {
-            let (address, db) = node.connections.server().config().store();
+        let node = |node: &Arc<Node>| {
+            let (address, db) = node.server().config().store();
             format!("{address}/{db}")
         };
         let mut addresses: Vec<_> = self.of.iter().map(node).collect();
         addresses.sort_unstable();
         let server = match &self.of[..] {
             [alone] => alone
-                .connections
                 .run_id()
-                .map(|run_id| format!("{scheme} {run_id}/{}", alone.connections.server().config().store().1)),
+                .map(|run_id| format!("{scheme} {run_id}/{}", alone.server().config().store().1)),
             _ => None,
         };
         server.into_iter().chain([format!("{scheme}://{}", addresses.join(","))]).collect()
@@ -110,11 +114,11 @@ impl Nodes {
     /// Checks that a majority of the nodes can be used and has votes.
     pub(crate) async fn ping(&self) -> Result<(), LockError> {
         let pings = self.of.iter().map(|node| {
-            let connections = Arc::clone(&node.connections);
+            let node = Arc::clone(node);
             let ping = async move {
-                let line = connections.here().await?;
+                let line = node.here().await?;
                 line.ping().await?;
-                connections.service().check_vote(&line).map(|()| 1)
+                node.service().check_vote(&line).map(|()| 1)
             };
             Some(Reply::Connecting(Box::pin(ping)))
         });
@@ -143,7 +147,7 @@ impl Nodes {
     /// # Cancel safety
     /// Cancel safe.
     pub(super) async fn can_renew(&self) -> Result<(), LockError> {
-        let able = self.of.iter().filter(|node| node.connections.can_renew()).count();
+        let able = self.of.iter().filter(|node| node.can_renew()).count();
         if able >= self.majority() {
             return Ok(());
         }
@@ -152,12 +156,12 @@ impl Nodes {
 
     async fn connect_for_renewals(&self) -> Result<(), LockError> {
         let connecting = self.of.iter().map(|node| {
-            let connections = Arc::clone(&node.connections);
+            let node = Arc::clone(node);
             let connecting = async move {
                 // The caller's connection comes first: without it, there is nothing to renew.
-                connections.here().await?;
-                if !connections.can_renew() {
-                    connections.connect_for_renewals().await.map_err(Failure::Refused)?;
+                node.here().await?;
+                if !node.can_renew() {
+                    node.connect_for_renewals().await.map_err(Failure::Refused)?;
                 }
                 Ok(1)
             };
@@ -181,7 +185,7 @@ impl Nodes {
     /// silent for [`MIN_QUIET`].
     pub(super) fn may_answer_soon(&self, missing: &Replies) -> bool {
         missing.sent().any(|node| {
-            let line = self.of[node].connections.open_here();
+            let line = self.of[node].open_here();
             line.is_some_and(|line| !line.connection.is_silent_for(MIN_QUIET))
         })
     }
@@ -191,7 +195,7 @@ impl Nodes {
     pub(super) fn leader(&self) -> Option<usize> {
         self.of
             .iter()
-            .position(|node| node.connections.open_here().is_some_and(|line| !line.connection.is_silent_for(MIN_QUIET)))
+            .position(|node| node.open_here().is_some_and(|line| !line.connection.is_silent_for(MIN_QUIET)))
     }
 
     /// Withdraws an acquisition whose caller has gone. Each withdrawal takes the connection of the acquisition, and is
@@ -202,7 +206,7 @@ impl Nodes {
             return;
         }
         for (number, node) in self.of.iter().enumerate() {
-            if let Some(line) = node.connections.open_here()
+            if let Some(line) = node.open_here()
                 && claim.unanswered.was_sent_over(number, line.connection.id())
             {
                 drop(line.put(Kind::Withdraw, Claim { node: number, ..claim.clone() }, None));
@@ -214,10 +218,10 @@ impl Nodes {
     pub(super) fn ask(&self, kind: Kind, claim: impl Fn(usize) -> Option<Claim>) -> Replies {
         let replies = self.of.iter().enumerate().map(|(number, node)| {
             let claim = Claim { node: number, ..claim(number)? };
-            if let Some(line) = node.connections.open_here().filter(|line| !line.connection.is_idle()) {
+            if let Some(line) = node.open_here().filter(|line| !line.connection.is_idle()) {
                 return Some(put(node, &line, kind, claim));
             }
-            let asking = connect_and_ask(Arc::clone(&node.connections), kind, claim);
+            let asking = connect_and_ask(Arc::clone(node), kind, claim);
             // A release or a withdrawal (`Kind::is_owed`) is sent even if the other nodes decide first. Any other
             // question is dropped in that case.
             Some(Reply::Connecting(if kind.is_owed() {
@@ -232,7 +236,7 @@ impl Nodes {
 }
 
 fn connect_and_ask(
-    node: Arc<Connections<NodeService>>,
+    node: Arc<Node>,
     kind: Kind,
     claim: Claim,
 ) -> impl Future<Output = Result<i64, Failure>> + Send {
@@ -245,14 +249,14 @@ fn connect_and_ask(
     }
 }
 
-fn owed(node: &Arc<Connections<NodeService>>, kind: Kind, claim: &Claim) -> Option<PendingRelease> {
-    kind.is_owed().then(|| PendingRelease::new(Arc::<Connections<NodeService>>::clone(node), claim.clone()))
+fn owed(node: &Arc<Node>, kind: Kind, claim: &Claim) -> Option<PendingRelease> {
+    kind.is_owed().then(|| PendingRelease::new(Arc::<Node>::clone(node), claim.clone()))
 }
 
-fn put(node: &Node, line: &Line, kind: Kind, claim: Claim) -> Reply {
-    match check_vote(&node.connections, line, kind) {
+fn put(node: &Arc<Node>, line: &Line, kind: Kind, claim: Claim) -> Reply {
+    match check_vote(node, line, kind) {
         Ok(()) => {
-            let owed = owed(&node.connections, kind, &claim);
+            let owed = owed(node, kind, &claim);
             Reply::Sent(line.put(kind, claim, owed))
         }
         Err(failure) => Reply::Failed(failure),
@@ -261,7 +265,7 @@ fn put(node: &Node, line: &Line, kind: Kind, claim: Claim) -> Reply {
 
 /// Returns an error if this kind of question needs a vote and the node has none. A question that can begin a hold needs
 /// a vote, because a node that has lost its data could grant a lock that it has granted to another client.
-fn check_vote(node: &Connections<NodeService>, line: &Line, kind: Kind) -> Result<(), Failure> {
+fn check_vote(node: &Node, line: &Line, kind: Kind) -> Result<(), Failure> {
     if kind.has_limit() { node.service().check_vote(line) } else { Ok(()) }
 }
 
@@ -383,9 +387,9 @@ mod tests {
         };
         let limit = Instant::now();
         let claim = Claim::of(id, limit, &Arc::new(UnansweredAcquisitions::of(1, limit)));
-        let connections = Arc::clone(&nodes.of[0].connections);
-        drop(connect_and_ask(Arc::clone(&connections), Kind::Release, claim));
-        let node: Arc<dyn Repeats> = connections;
+        let node = Arc::clone(&nodes.of[0]);
+        drop(connect_and_ask(Arc::clone(&node), Kind::Release, claim));
+        let node: Arc<dyn Repeats> = node;
         let owed = PendingReleases::take(&node);
         assert_eq!(owed.len(), 1);
         for owed in owed {

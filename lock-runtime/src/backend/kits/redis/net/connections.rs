@@ -56,7 +56,7 @@ pub(crate) trait Service: fmt::Debug + Send + Sync + 'static {
 /// The connections of one store.
 #[derive(Debug)]
 pub(crate) struct Connections<S: Service> {
-    server: Server,
+    server: Arc<Server>,
     service: S,
     by_runtime: Mutex<HashMap<runtime::Id, Arc<Slot<S>>>>,
     /// The connection of the library's own thread.
@@ -74,7 +74,7 @@ enum Seen {
 }
 
 impl<S: Service> Connections<S> {
-    pub(crate) fn new(server: Server, service: S) -> Self {
+    pub(crate) fn new(server: Arc<Server>, service: S) -> Self {
         Self {
             server,
             service,
@@ -84,7 +84,7 @@ impl<S: Service> Connections<S> {
         }
     }
 
-    pub(crate) fn server(&self) -> &Server {
+    pub(crate) fn server(&self) -> &Arc<Server> {
         &self.server
     }
 

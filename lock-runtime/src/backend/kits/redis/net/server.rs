@@ -11,28 +11,18 @@ use crate::{LockError, backend::common::outage::Outage};
 #[derive(Debug)]
 pub(crate) struct Server {
     config: Config,
-    dial: Arc<Dial>,
-    /// The number of the next connection of the store.
+    dial: Dial,
+    /// The number of the next connection to the server.
     made: AtomicU64,
     outage: Arc<Outage>,
 }
 
 impl Server {
     /// Creates a server. `consequence` is the consequence of an outage, for the log.
-    pub(crate) fn new(config: Config, consequence: &'static str) -> Result<Self, LockError> {
-        let dial = Arc::new(Dial::new(&config)?);
+    pub(crate) fn new(config: Config, consequence: &'static str) -> Result<Arc<Self>, LockError> {
+        let dial = Dial::new(&config)?;
         let outage = Arc::new(Outage::of(format!("Redis at {}", config.address()), consequence));
-        Ok(Self { config, dial, made: AtomicU64::new(0), outage })
-    }
-
-    /// Returns the same server for connections of another service.
-    pub(crate) fn again(&self) -> Self {
-        Self {
-            config: self.config.clone(),
-            dial: Arc::clone(&self.dial),
-            made: AtomicU64::new(0),
-            outage: Arc::clone(&self.outage),
-        }
+        Ok(Arc::new(Self { config, dial, made: AtomicU64::new(0), outage }))
     }
 
     pub(crate) fn config(&self) -> &Config {
@@ -47,7 +37,7 @@ impl Server {
         &self.outage
     }
 
-    /// Returns a number for a new connection, unique among the connections of the store.
+    /// Returns a number for a new connection, unique among the connections to the server.
     pub(super) fn next_connection(&self) -> u64 {
         self.made.fetch_add(1, Ordering::Relaxed)
     }
