@@ -2,8 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use lock_runtime::LockManager;
+
 use super::{LONG, MS, Quorum};
-use crate::support::until;
+use crate::support::{
+    proxy::{Flow, Proxy, Upstream, Way},
+    until,
+};
 
 const LEASE: Duration = Duration::from_millis(1_500);
 
@@ -86,4 +91,39 @@ async fn a_renewal_that_stalls_on_one_node_takes_nothing_from_the_hold() {
     // The client's own connections may be mute by now, and its release is repeated over new ones.
     drop(guard);
     other.lock("k").wait(LONG).acquire().await.unwrap().release().await.unwrap();
+}
+
+/// A request may reach its node after the client has seen the end of the connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_was_joined_after_the_release_is_freed_again() {
+    const LEASE: Duration = Duration::from_secs(6);
+    let quorum = Quorum::start(3);
+    let node = &quorum.nodes[2];
+    let far = Proxy::start(Upstream::Unix(node.server.socket().into()));
+    node.proxy.lead_to(Upstream::Tcp(far.address()));
+    let url = format!("redlock://{}?durable=true&node_timeout=2s", quorum.addresses());
+    let locks = LockManager::connect(&url).await.unwrap();
+    let guard = locks.lock("k").ttl(LEASE).acquire().await.unwrap();
+    quorum.held_everywhere().await;
+    node.server.command(&["DEL", "lock:k"]);
+    // The renewal reaches the node, and the request to join the node does not.
+    far.set(Way::ToClient, Flow::Hold);
+    let scripts = node.scripts();
+    until("it is renewed", || if node.scripts() > scripts { Ok(()) } else { Err(()) }).await;
+    let sent = node.proxy.bytes(Way::ToServer);
+    far.set(Way::ToServer, Flow::Hold);
+    far.set(Way::ToClient, Flow::Pass);
+    let is_sent = || node.proxy.bytes(Way::ToServer) > sent;
+    until("the node is to be joined", || if is_sent() { Ok(()) } else { Err(()) }).await;
+    node.proxy.lead_to(Upstream::Unix(node.server.socket().into()));
+    node.proxy.cut();
+    tokio::time::sleep(100 * MS).await;
+    let scripts = node.scripts();
+    guard.release().await.unwrap();
+    until("the node was asked", || if node.scripts() > scripts { Ok(()) } else { Err(()) }).await;
+    far.heal();
+    until("the node is joined", || node.holder().map(drop).ok_or(())).await;
+    let began = Instant::now();
+    quorum.free_everywhere().await;
+    assert!(began.elapsed() < LEASE / 2, "only the end of the lease freed it: {:?}", began.elapsed());
 }

@@ -20,7 +20,10 @@ use super::{
 };
 use crate::{
     backend::{BoxFuture, LeaseId, Renew, Renewal, kits::redis::error::Failure},
-    time::{clock::Instant, deadline::valid_until},
+    time::{
+        clock::{Instant, sleep_until},
+        deadline::valid_until,
+    },
 };
 
 /// Upper bound on the wait for the outcome of a further lease once the outcome of one lease is known.
@@ -124,12 +127,17 @@ async fn join_missing(shared: Arc<Shared>, renewed: Vec<(LeaseId, Pending)>) {
         joining.push((ask(&shared, Kind::Join, &claim, lease.missing), claim));
     }
     for (mut replies, claim) in joining {
-        let mut joined = 0;
+        let (mut joined, mut is_unanswered) = (0, false);
         while let Some((node, answer)) = replies.next().await {
-            // A node that has not answered may still be joined, until the limit of the claim.
+            is_unanswered |= answer.as_ref().is_err_and(|failure| !failure.is_definite());
             if !answer.is_ok_and(|ours| ours == 0) {
                 joined |= 1 << node;
             }
+        }
+        // Until the limit of the claim, a node without a definite answer may still be joined, even if the lock is
+        // released before.
+        if is_unanswered {
+            sleep_until(claim.unanswered.limit()).await;
         }
         // The lease was released meanwhile, perhaps before these nodes were joined.
         if !shared.held.contains(claim.owner) {
