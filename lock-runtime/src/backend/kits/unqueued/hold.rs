@@ -12,7 +12,6 @@ use super::{
     claim::{Claim, UnansweredAcquisitions},
     error::out_of_reach,
     protocol::Kind,
-    quorum::Count,
     shared::Shared,
 };
 use crate::{
@@ -78,16 +77,16 @@ impl RacedLease {
         let again = self.release_unanswered.swap(true, Ordering::AcqRel);
         let is_patient = background::handle().is_here();
         let (sent, mut end) = (Instant::now(), Instant::FAR_FUTURE);
-        let (mut count, mut failures) = (Count::of(nodes.of.len()), Vec::new());
         loop {
             let next = tokio::select! {
                 biased;
                 next = replies.next() => next,
                 () = sleep_until(end), if is_patient => None,
             };
-            let Some((node, answer)) = next else { break };
-            count.add(answer.as_ref().ok().map(|ours| *ours == 1));
-            failures.extend(answer.err().map(|failure| (node, failure)));
+            if next.is_none() {
+                break;
+            }
+            let count = replies.count;
             let is_known = count.is_denied() || (count.is_definite() && (again || !count.may_be_denied()));
             if (is_known && !is_patient) || count.is_out_of_reach() {
                 break;
@@ -100,11 +99,11 @@ impl RacedLease {
                 );
             }
         }
-        if !count.is_definite() {
-            return Err(out_of_reach(&nodes.of, failures));
+        if !replies.count.is_definite() {
+            return Err(out_of_reach(&nodes.of, replies.failures));
         }
         self.release_unanswered.store(false, Ordering::Release);
-        Ok(if count.is_denied() && !again { Released::NotHeld } else { Released::Released })
+        Ok(if replies.count.is_denied() && !again { Released::NotHeld } else { Released::Released })
     }
 }
 

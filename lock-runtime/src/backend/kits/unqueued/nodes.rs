@@ -4,7 +4,7 @@ use std::{
     future::{Future, poll_fn},
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
@@ -122,24 +122,19 @@ impl Nodes {
             };
             Some(Reply::Connecting(Box::pin(ping)))
         });
-        let mut replies = Replies { pending: pings.collect() };
-        let (mut count, mut failures) = (Count::of(self.of.len()), Vec::new());
+        let mut replies = Replies::of(pings);
         loop {
-            let next = replies.next();
             // Each further node gets `LATE_NODE_WAIT`, because its answer may show a mistake in the configuration.
-            let limit = if count.has_majority() == Decision::Yes { LATE_NODE_WAIT } else { Duration::MAX };
-            let Ok(Some((node, answer))) = tokio::time::timeout(limit, next).await else { break };
-            count.add(answer.is_ok().then_some(true));
-            if let Err(failure) = answer {
-                if let Failure::Refused(error) = &failure
-                    && error.kind() == LockErrorKind::InvalidOptions
-                {
-                    return Err(error.clone());
-                }
-                failures.push((node, failure));
+            let has_majority = replies.count.has_majority() == Decision::Yes;
+            let limit = if has_majority { LATE_NODE_WAIT } else { Duration::MAX };
+            let Ok(Some((_, answer))) = tokio::time::timeout(limit, replies.next()).await else { break };
+            if let Err(Failure::Refused(error)) = answer
+                && error.kind() == LockErrorKind::InvalidOptions
+            {
+                return Err(error);
             }
         }
-        if count.has_majority() == Decision::Yes { Ok(()) } else { Err(out_of_reach(&self.of, failures)) }
+        self.majority_of(replies)
     }
 
     /// Waits until leases can be renewed on a majority of the nodes; returns an error if a majority cannot be reached.
@@ -167,18 +162,17 @@ impl Nodes {
             };
             Some(Reply::Connecting(Box::pin(connecting)))
         });
-        let mut replies = Replies { pending: connecting.collect() };
-        let (mut count, mut failures) = (Count::of(self.of.len()), Vec::new());
-        while let Some((node, answer)) = replies.next().await {
-            count.add(answer.is_ok().then_some(true));
-            failures.extend(answer.err().map(|failure| (node, failure)));
-            match count.has_majority() {
-                Decision::Yes => return Ok(()),
-                Decision::No => break,
-                Decision::Open => {}
-            }
+        let mut replies = Replies::of(connecting);
+        poll_fn(|cx| replies.poll_majority(cx)).await;
+        self.majority_of(replies)
+    }
+
+    /// Returns an error unless a majority of the nodes has answered yes.
+    fn majority_of(&self, replies: Replies) -> Result<(), LockError> {
+        match replies.count.has_majority() {
+            Decision::Yes => Ok(()),
+            Decision::Open | Decision::No => Err(out_of_reach(&self.of, replies.failures)),
         }
-        Err(out_of_reach(&self.of, failures))
     }
 
     /// Returns whether a missing answer may come soon: its node was sent the question, is connected, and has not been
@@ -231,7 +225,7 @@ impl Nodes {
                 Box::pin(asking)
             }))
         });
-        Replies { pending: replies.collect() }
+        Replies::of(replies)
     }
 }
 
@@ -269,9 +263,14 @@ fn check_vote(node: &Node, line: &Line, kind: Kind) -> Result<(), Failure> {
     if kind.has_limit() { node.service().check_vote(line) } else { Ok(()) }
 }
 
-/// The answers that are still to come, by the numbers of the nodes.
+/// The answers to one question to the nodes. Positive numbers mean yes, others no.
 pub(super) struct Replies {
+    /// The answers that are still to come, by the numbers of the nodes.
     pending: Vec<Option<Reply>>,
+    pub(super) count: Count,
+    /// The nodes, by the bits of their numbers, that have answered no.
+    pub(super) denied_by: u64,
+    pub(super) failures: Vec<(usize, Failure)>,
 }
 
 enum Reply {
@@ -282,6 +281,11 @@ enum Reply {
 }
 
 impl Replies {
+    fn of(pending: impl ExactSizeIterator<Item = Option<Reply>>) -> Self {
+        let count = Count::of(pending.len());
+        Self { pending: pending.collect(), count, denied_by: 0, failures: Vec::new() }
+    }
+
     /// Adds the answers of further nodes.
     pub(super) fn extend(&mut self, further: Self) {
         for (slot, further) in self.pending.iter_mut().zip(further.pending) {
@@ -304,8 +308,28 @@ impl Replies {
         poll_fn(|cx| self.poll_next(cx)).await
     }
 
-    /// Returns the next answer, if there is one already.
-    pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(usize, Result<i64, Failure>)>> {
+    /// Takes the answers until it is known whether a majority answers yes, or no answer is left.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(super) fn poll_majority(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        while self.count.has_majority() == Decision::Open {
+            if ready!(self.poll_next(cx)).is_none() {
+                break;
+            }
+        }
+        Poll::Ready(())
+    }
+
+    /// Takes all answers that are still to come.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(super) async fn all(&mut self) {
+        while self.next().await.is_some() {}
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(usize, Result<i64, Failure>)>> {
         let mut left = false;
         for (number, slot) in self.pending.iter_mut().enumerate() {
             let answer = match slot {
@@ -318,6 +342,10 @@ impl Replies {
             };
             if let Poll::Ready(answer) = answer {
                 *slot = None;
+                let is_yes = answer.as_ref().ok().map(|answer| *answer > 0);
+                self.count.add(is_yes);
+                self.denied_by |= u64::from(is_yes == Some(false)) << number;
+                self.failures.extend(answer.as_ref().err().map(|failure| (number, failure.clone())));
                 return Poll::Ready(Some((number, answer)));
             }
             left = true;
