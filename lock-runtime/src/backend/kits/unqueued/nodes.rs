@@ -175,21 +175,14 @@ impl Nodes {
         }
     }
 
-    /// Returns whether a missing answer may come soon: its node was sent the question, is connected, and has not been
-    /// silent for [`MIN_QUIET`].
+    /// Returns whether a missing answer may come soon: its node was sent the question, and [is responsive](is_responsive).
     pub(super) fn may_answer_soon(&self, missing: &Replies) -> bool {
-        missing.sent().any(|node| {
-            let line = self.of[node].open_here();
-            line.is_some_and(|line| !line.connection.is_silent_for(MIN_QUIET))
-        })
+        missing.sent().any(|node| is_responsive(&self.of[node]))
     }
 
-    /// Returns the node that all clients ask first after a tie: the first node that is connected, and has not been
-    /// silent for [`MIN_QUIET`].
+    /// Returns the node that all clients ask first after a tie: the first node that [is responsive](is_responsive).
     pub(super) fn leader(&self) -> Option<usize> {
-        self.of
-            .iter()
-            .position(|node| node.open_here().is_some_and(|line| !line.connection.is_silent_for(MIN_QUIET)))
+        self.of.iter().position(|node| is_responsive(node))
     }
 
     /// Withdraws an acquisition whose caller has gone. Each withdrawal takes the connection of the acquisition, and is
@@ -227,6 +220,11 @@ impl Nodes {
         });
         Replies::of(replies)
     }
+}
+
+/// Returns whether the node is connected, and has not been silent for [`MIN_QUIET`].
+fn is_responsive(node: &Node) -> bool {
+    node.open_here().is_some_and(|line| !line.connection.is_silent_for(MIN_QUIET))
 }
 
 fn connect_and_ask(
