@@ -35,6 +35,12 @@ impl Settings {
         Ok(length)
     }
 
+    /// Parses `true` or `false`.
+    #[cfg(feature = "redis")]
+    pub(in crate::backend) fn switch(&self, name: &str, value: &str) -> Result<bool, LockError> {
+        value.parse().map_err(|_| self.wrong(name, &format!("write `{name}=true` or `{name}=false`")))
+    }
+
     /// Returns the error for a setting with an invalid value.
     pub(in crate::backend) fn wrong(&self, name: &str, problem: &str) -> LockError {
         invalid(format!("setting `{name}` in the {} URL: {problem}", self.store))

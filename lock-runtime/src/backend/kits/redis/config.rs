@@ -200,11 +200,7 @@ impl Urls {
             match name.as_str() {
                 "connect_timeout" => config.connect_timeout = known.length(&name, &value)?,
                 "response_timeout" => config.response_timeout = known.length(&name, &value)?,
-                "strict" => {
-                    config.strict = value
-                        .parse()
-                        .map_err(|_| known.wrong(&name, "write `strict=true` or `strict=false`"))?;
-                }
+                "strict" => config.strict = known.switch(&name, &value)?,
                 _ => match files.of_setting(&name) {
                     Some(file) => *file = Some(value.into()),
                     None => return Err(known.unknown(&name, parts.query)),

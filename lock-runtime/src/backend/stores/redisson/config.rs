@@ -26,7 +26,7 @@ pub(super) fn from_url(url: &str) -> Result<(Config, bool), LockError> {
         if name != "fenced" {
             return Ok(false);
         }
-        fenced = value.parse().map_err(|_| SETTINGS.wrong(name, "write `fenced=true` or `fenced=false`"))?;
+        fenced = SETTINGS.switch(name, value)?;
         Ok(true)
     })?;
     Ok((config, fenced))

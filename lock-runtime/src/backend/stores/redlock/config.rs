@@ -41,17 +41,12 @@ pub(super) fn from_url(url: &str) -> Result<(Vec<NodeConfig>, FleetSettings), Lo
     let mut rules = FleetSettings::default();
     let (mut node_timeout, mut connect_timeout, mut strict) = (NODE_TIMEOUT, None, None);
     for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
-        let switch = || {
-            value
-                .parse()
-                .map_err(|_| SETTINGS.wrong(&name, &format!("write `{name}=true` or `{name}=false`")))
-        };
         match &*name {
             "node_timeout" => node_timeout = SETTINGS.length(&name, &value)?,
             "connect_timeout" => connect_timeout = Some(SETTINGS.length(&name, &value)?),
             "max_ttl" => rules.max_ttl = SETTINGS.length(&name, &value)?,
-            "durable" => rules.durable = switch()?,
-            "strict" => strict = Some(switch()?),
+            "durable" => rules.durable = SETTINGS.switch(&name, &value)?,
+            "strict" => strict = Some(SETTINGS.switch(&name, &value)?),
             _ => return Err(SETTINGS.unknown(&name, query)),
         }
     }
