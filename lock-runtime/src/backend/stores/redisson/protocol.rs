@@ -148,14 +148,9 @@ impl Protocol for RLock {
 /// Returns a name with this prefix in the slot of the lock. By Redisson's rule, a brace anywhere in the lock's name
 /// takes the place of the hash tag.
 fn before(prefix: &'static str, name: &str) -> impl Display {
-    struct Before<'a>(&'static str, &'a str);
-    impl Display for Before<'_> {
-        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            let Self(prefix, name) = self;
-            if name.contains('{') { write!(f, "{prefix}:{name}") } else { write!(f, "{prefix}:{{{name}}}") }
-        }
-    }
-    Before(prefix, name)
+    format::written(move |f| {
+        if name.contains('{') { write!(f, "{prefix}:{name}") } else { write!(f, "{prefix}:{{{name}}}") }
+    })
 }
 
 /// The part that all owners of one store share: a random UUID (RFC 9562, version 4) as text, like the UUID of each
