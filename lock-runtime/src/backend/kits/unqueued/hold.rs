@@ -62,8 +62,7 @@ impl RacedLease {
 
     /// Returns whether clients of other libraries use the lock, as far as known.
     fn is_shared(&self, now: Instant) -> bool {
-        let foreign = &self.shared.foreign;
-        !foreign.is_empty() && !foreign.remaining(self.id.key.stored(), now).is_zero()
+        !self.shared.foreign.remaining(self.id.key.stored(), now).is_zero()
     }
 
     /// Releases the lock on all nodes. The outcome is known once a majority has answered. The caller does not wait for
