@@ -10,7 +10,7 @@ use std::{
 };
 
 use redis::{PushInfo, PushKind, Value};
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, task::JoinSet};
 
 use super::{
     claim::Claim,
@@ -20,14 +20,14 @@ use super::{
     protocol::{Kind, Protocol},
 };
 use crate::{
-    LockError, LockErrorKind,
+    LockError,
     backend::{
         BoxFuture,
-        common::hints::Hints,
+        common::{hints::Hints, settings::invalid},
         kits::redis::{
-            batch::{Batcher, GroupCommit, SendBatch, join_all},
+            batch::{Batcher, GroupCommit, SendBatch},
             error::Failure,
-            net::{Connection, Connections, Pushes, Script, Server, Service, fitness},
+            net::{Connection, Connections, Pushes, Server, Service, fitness},
         },
     },
     sync::lock,
@@ -95,14 +95,11 @@ impl NodeService {
         servers.retain(|(_, open, _)| open.upgrade().is_some_and(|open| !open.is_gone()));
         let Some(run_id) = fitness::run_id(info) else { return Ok(()) };
         if servers.iter().any(|(number, _, other)| *number != self.number && **other == *run_id) {
-            return Err(LockError::new(
-                LockErrorKind::InvalidOptions,
-                format!(
-                    "Redis at {} is the server of another node of this Redlock under another address; each node must be \
-                     a server of its own",
-                    self.address
-                ),
-            ));
+            return Err(invalid(format!(
+                "Redis at {} is the server of another node of this Redlock under another address; each node must be a \
+                 server of its own",
+                self.address
+            )));
         }
         servers.push((self.number, Arc::downgrade(connection), run_id.into()));
         Ok(())
@@ -168,19 +165,13 @@ impl Service for NodeService {
         self.check_identity(&connection, info)?;
         if !self.scripts_are_known.load(Ordering::Acquire) {
             // The scripts are loaded in one round trip, because a renewal may be waiting for this connection.
-            let loads: Vec<_> =
-                Kind::ALL.iter().filter_map(|kind| self.protocol.script(*kind)).map(Script::load).collect();
-            let (loader, failures) = (&connection, &Mutex::new(Vec::new()));
-            let load = |call| -> BoxFuture<'_, ()> {
-                Box::pin(async move {
-                    if let Err(failure) = loader.call::<redis::Value>(call).await {
-                        lock(failures).push(failure);
-                    }
-                })
-            };
-            join_all(loads.iter().map(load).collect()).await;
-            if let Some(failure) = lock(failures).pop() {
-                return Err(failure.into_error());
+            let mut loads = JoinSet::new();
+            for script in Kind::ALL.iter().filter_map(|kind| self.protocol.script(*kind)) {
+                let connection = Arc::clone(&connection);
+                loads.spawn(async move { connection.call::<Value>(&script.load()).await });
+            }
+            for loaded in loads.join_all().await {
+                loaded.map_err(Failure::into_error)?;
             }
             self.scripts_are_known.store(true, Ordering::Release);
         }
@@ -204,8 +195,7 @@ impl Service for NodeService {
         }
         let protocol = Arc::clone(&self.protocol);
         let send_batch: Arc<SendBatch<Operation>> = Arc::new(move |connection, operations| {
-            let protocol = Arc::clone(&protocol);
-            Box::pin(async move { operation::send(&connection, &*protocol, operations).await })
+            Box::pin(operation::send(connection, Arc::clone(&protocol), operations))
         });
         Ok(Arc::new(Line {
             batcher: Batcher::start(&connection, GroupCommit::Always, &send_batch),
@@ -255,7 +245,7 @@ impl AsRef<Connection> for Line {
 
 impl Line {
     pub(super) async fn ping(&self) -> Result<(), Failure> {
-        self.connection.call::<redis::Value>(&redis::cmd("PING")).await.map(drop)
+        self.connection.call::<Value>(&redis::cmd("PING")).await.map(drop)
     }
 
     /// Puts an operation into the next batch, and returns the receiver of its answer. With `owed`, the release is

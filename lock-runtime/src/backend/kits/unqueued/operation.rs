@@ -48,7 +48,12 @@ struct Part {
 }
 
 /// Sends a batch, and gives each caller its answer.
-pub(super) async fn send(connection: &Connection, protocol: &dyn Protocol, operations: Vec<Operation>) {
+pub(super) async fn send(
+    connection: Arc<Connection>,
+    protocol: Arc<dyn Protocol>,
+    operations: Vec<Operation>,
+) {
+    let (connection, protocol) = (&*connection, &*protocol);
     let (mut calls, mut parts) = (Vec::<BoxFuture<'_, ()>>::new(), Vec::<Part>::new());
     // The number of the last part with an operation on this lock: operations on one lock keep their order.
     let mut last = HashMap::<Arc<str>, usize>::new();
