@@ -13,7 +13,6 @@
 //! connection.
 
 use std::{
-    fmt,
     future::{Future, poll_fn},
     pin::Pin,
     sync::{Arc, Weak},
@@ -55,6 +54,7 @@ pub enum GroupCommit {
 pub(crate) type SendBatch<O> = dyn Fn(Arc<Connection>, Vec<O>) -> BoxFuture<'static, ()> + Send + Sync;
 
 /// The operations of one connection that wait for the next round trip.
+#[derive(Debug)]
 pub(crate) struct Batcher<O> {
     operations: mpsc::UnboundedSender<O>,
     when: GroupCommit,
@@ -98,12 +98,6 @@ impl<O: Send + 'static> Batcher<O> {
     pub(crate) fn put(&self, operation: O) -> Result<(), Failure> {
         // The sending tasks are gone only if their runtime is gone, and the connection with it.
         self.operations.send(operation).map_err(|_| Failure::runtime_gone())
-    }
-}
-
-impl<O> fmt::Debug for Batcher<O> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Batcher").field("when", &self.when).finish_non_exhaustive()
     }
 }
 
