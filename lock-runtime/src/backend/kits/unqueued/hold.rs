@@ -49,8 +49,8 @@ impl RacedLease {
     /// answered the attempt are asked, too, but not waited for.
     pub(super) async fn withdraw_from(&self, granted: u64) {
         let nodes = &self.shared.nodes;
-        let of = |set: u64, node: usize| set >> node & 1 == 1;
-        let claim = |node| (of(granted, node) || self.unanswered.includes(node)).then(|| self.claim());
+        let is_asked = |node| granted >> node & 1 == 1 || self.unanswered.includes(node);
+        let claim = |node| is_asked(node).then(|| self.claim());
         let mut replies = nodes.ask(Kind::Withdraw, claim);
         let mut left = granted;
         while left != 0

@@ -132,8 +132,12 @@ impl NodeService {
         }
     }
 
-    /// Returns an error if the node has no vote.
-    pub(super) fn check_vote(&self, line: &Line) -> Result<(), Failure> {
+    /// Returns an error if this kind of question needs a vote and the node has none. A question that can begin a hold
+    /// needs a vote, because a node that has lost its data could grant a lock that it has granted to another client.
+    pub(super) fn check_vote(&self, line: &Line, kind: Kind) -> Result<(), Failure> {
+        if !kind.has_limit() {
+            return Ok(());
+        }
         let now = Instant::now();
         let age = now.saturating_duration_since(line.opened);
         let refusal = self.rules.and_then(|rules| rules.refuse(&line.shown, age, &self.address));

@@ -118,7 +118,7 @@ impl Nodes {
             let ping = async move {
                 let line = node.here().await?;
                 line.ping().await?;
-                node.service().check_vote(&line).map(|()| 1)
+                node.service().check_vote(&line, Kind::Acquire).map(|()| 1)
             };
             Some(Reply::Connecting(Box::pin(ping)))
         });
@@ -236,7 +236,7 @@ fn connect_and_ask(
     let owed = owed(&node, kind, &claim);
     async move {
         let line = node.here().await?;
-        check_vote(&node, &line, kind)?;
+        node.service().check_vote(&line, kind)?;
         line.put(kind, claim, owed).await.unwrap_or_else(|_| Err(Failure::runtime_gone()))
     }
 }
@@ -246,19 +246,13 @@ fn owed(node: &Arc<Node>, kind: Kind, claim: &Claim) -> Option<PendingRelease> {
 }
 
 fn put(node: &Arc<Node>, line: &Line, kind: Kind, claim: Claim) -> Reply {
-    match check_vote(node, line, kind) {
+    match node.service().check_vote(line, kind) {
         Ok(()) => {
             let owed = owed(node, kind, &claim);
             Reply::Sent(line.put(kind, claim, owed))
         }
         Err(failure) => Reply::Failed(failure),
     }
-}
-
-/// Returns an error if this kind of question needs a vote and the node has none. A question that can begin a hold needs
-/// a vote, because a node that has lost its data could grant a lock that it has granted to another client.
-fn check_vote(node: &Node, line: &Line, kind: Kind) -> Result<(), Failure> {
-    if kind.has_limit() { node.service().check_vote(line) } else { Ok(()) }
 }
 
 /// The answers to one question to the nodes. Positive numbers mean yes, others no.
