@@ -1,27 +1,20 @@
 //! An owner's claim to a lock, which is the subject of the questions to the nodes, and the owner's unanswered
 //! acquisitions.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
 };
 
 use crate::{
-    LockKey, OwnerToken,
-    backend::{LeaseId, Mode, common::server_clock},
+    backend::{LeaseId, common::server_clock},
     time::clock::Instant,
 };
 
 /// One owner's claim to a lock, for one node.
 #[derive(Clone, Debug)]
 pub(super) struct Claim {
-    pub(super) key: LockKey,
-    pub(super) mode: Mode,
-    pub(super) owner: OwnerToken,
-    pub(super) ttl: Duration,
+    pub(super) id: LeaseId,
     /// The fence; for `Kind::Count`, the number of holds.
     pub(super) number: u64,
     /// The time from which a node refuses a question that can begin a hold (`Kind::has_limit`). Because the node's
@@ -34,17 +27,7 @@ pub(super) struct Claim {
 
 impl Claim {
     pub(super) fn of(id: LeaseId, limit: Instant, unanswered: &Arc<UnansweredAcquisitions>) -> Self {
-        let LeaseId { key, mode, owner, token, ttl } = id;
-        Self {
-            key,
-            mode,
-            owner,
-            ttl,
-            number: token.micros(),
-            limit,
-            unanswered: Arc::clone(unanswered),
-            node: 0,
-        }
+        Self { number: id.token.micros(), id, limit, unanswered: Arc::clone(unanswered), node: 0 }
     }
 }
 

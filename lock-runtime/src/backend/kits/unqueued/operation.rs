@@ -66,8 +66,8 @@ pub(super) async fn send(
                 calls.push(Box::pin(async move { _ = connection.call::<Value>(&call).await }));
             }
             Operation::Ask(kind, claim, caller) => {
-                let last = last.entry(claim.key.stored_name()).or_default();
-                let shares = |part: &Part| part.kind == kind && part.prefix() == claim.key.prefix();
+                let last = last.entry(claim.id.key.stored_name()).or_default();
+                let shares = |part: &Part| part.kind == kind && part.prefix() == claim.id.key.prefix();
                 if let Some(further) = parts[*last..].iter().position(shares) {
                     *last += further;
                 } else {
@@ -86,7 +86,7 @@ pub(super) async fn send(
 
 impl Part {
     fn prefix(&self) -> &str {
-        self.asked.first().map_or("", |(claim, _)| claim.key.prefix())
+        self.asked.first().map_or("", |(claim, _)| claim.id.key.prefix())
     }
 
     async fn send(mut self, connection: &Connection, protocol: &dyn Protocol) {
@@ -248,14 +248,14 @@ fn call<'a>(
     let count = claims.len();
     let mut call = script.call_with_room(2 * count, 4 + 5 * count, 128 + 256 * count);
     for claim in claims.clone() {
-        call.arg(claim.key.stored());
-        protocol.write_counter(&mut call, &claim.key);
+        call.arg(claim.id.key.stored());
+        protocol.write_counter(&mut call, &claim.id.key);
     }
     let limit = claims.clone().map(|claim| claim.limit).min().unwrap_or(Instant::FAR_FUTURE);
     call.arg(connection.clock().at(limit));
     for claim in claims {
-        protocol.write_owner(&mut call, claim.mode, claim.owner);
-        call.arg(format::millis(claim.ttl)).arg(claim.number);
+        protocol.write_owner(&mut call, claim.id.mode, claim.id.owner);
+        call.arg(format::millis(claim.id.ttl)).arg(claim.number);
     }
     call
 }

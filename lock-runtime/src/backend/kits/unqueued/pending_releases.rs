@@ -90,7 +90,7 @@ pub(super) struct PendingRelease {
 
 impl PendingRelease {
     pub(super) fn new(node: Arc<dyn Repeats>, claim: Claim) -> Self {
-        let ends = Instant::now().max(claim.unanswered.limit()) + claim.ttl;
+        let ends = Instant::now().max(claim.unanswered.limit()) + claim.id.ttl;
         Self::of(node, Unanswered { claim, ends })
     }
 

@@ -87,7 +87,7 @@ async fn join_missing(shared: Arc<Shared>, renewed: Vec<(LeaseId, Replies)>) {
             sleep_until(claim.unanswered.limit()).await;
         }
         // The lease was released meanwhile, perhaps before these nodes were joined.
-        if !shared.held.contains(claim.owner) {
+        if !shared.held.contains(claim.id.owner) {
             drop(ask(&shared, Kind::Release, &claim, missing & !replies.denied_by));
         }
     }
