@@ -113,16 +113,11 @@ impl Nodes {
 
     /// Checks that a majority of the nodes can be used and has votes.
     pub(crate) async fn ping(&self) -> Result<(), LockError> {
-        let pings = self.of.iter().map(|node| {
-            let node = Arc::clone(node);
-            let ping = async move {
-                let line = node.here().await?;
-                line.ping().await?;
-                node.service().check_vote(&line, Kind::Acquire).map(|()| 1)
-            };
-            Some(Reply::Connecting(Box::pin(ping)))
+        let mut replies = self.on_each(|node| async move {
+            let line = node.here().await?;
+            line.ping().await?;
+            node.service().check_vote(&line, Kind::Acquire).map(|()| 1)
         });
-        let mut replies = Replies::of(pings);
         loop {
             // Each further node gets `LATE_NODE_WAIT`, because its answer may show a mistake in the configuration.
             let has_majority = replies.count.has_majority() == Decision::Yes;
@@ -150,21 +145,25 @@ impl Nodes {
     }
 
     async fn connect_for_renewals(&self) -> Result<(), LockError> {
-        let connecting = self.of.iter().map(|node| {
-            let node = Arc::clone(node);
-            let connecting = async move {
-                // The caller's connection comes first: without it, there is nothing to renew.
-                node.here().await?;
-                if !node.can_renew() {
-                    node.connect_for_renewals().await.map_err(Failure::Refused)?;
-                }
-                Ok(1)
-            };
-            Some(Reply::Connecting(Box::pin(connecting)))
+        let mut replies = self.on_each(|node| async move {
+            // The caller's connection comes first: without it, there is nothing to renew.
+            node.here().await?;
+            if !node.can_renew() {
+                node.connect_for_renewals().await.map_err(Failure::Refused)?;
+            }
+            Ok(1)
         });
-        let mut replies = Replies::of(connecting);
         poll_fn(|cx| replies.poll_majority(cx)).await;
         self.majority_of(replies)
+    }
+
+    /// Begins to `ask` each node. The futures are polled with the returned value.
+    fn on_each<F>(&self, ask: impl Fn(Arc<Node>) -> F) -> Replies
+    where
+        F: Future<Output = Result<i64, Failure>> + Send + 'static,
+    {
+        let asking = self.of.iter().map(|node| Some(Reply::Connecting(Box::pin(ask(Arc::clone(node))))));
+        Replies::of(asking)
     }
 
     /// Returns an error unless a majority of the nodes has answered yes.
