@@ -220,6 +220,15 @@ pub const MUTANTS: &[Mutant] = &[
         caught_by: &["servers redlock::renewal::a_node_with_a_newer_grant_is_not_joined"],
     },
     Mutant {
+        name: "a_node_is_joined_after_the_last_look_at_the_lease",
+        edits: &[Rust {
+            file: "backend/kits/unqueued/renewal.rs",
+            from: "any(|(_, failure)| !failure.is_definite())",
+            to: "any(|(_, failure)| !failure.is_definite() && !mutant!())",
+        }],
+        caught_by: &["servers redlock::renewal::a_node_that_was_joined_after_the_release_is_freed_again"],
+    },
+    Mutant {
         name: "a_release_is_left_to_the_nodes_that_answer",
         edits: &[Rust {
             file: "backend/kits/unqueued/pending_releases.rs",
