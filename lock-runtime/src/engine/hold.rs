@@ -13,8 +13,9 @@ use tokio::sync::Notify;
 
 use crate::{
     FencingToken, LockError, LockErrorKind, LockKey,
-    backend::{Held, Lease, LockId, Releasable, Session},
+    backend::{Held, LockId},
     engine::{
+        in_store::InStore,
         loss::Cause,
         schedule::{FAILED, NOT_SENT, Scheduled, UNANSWERED},
         terms::{Origin, Terms},
@@ -23,7 +24,7 @@ use crate::{
     sync::{check_or_wait, lock},
     time::{
         clock::{self, Instant},
-        deadline::{self, min_validity},
+        deadline::min_validity,
     },
 };
 
@@ -32,7 +33,7 @@ use crate::{
 pub(crate) struct Hold {
     origin: Origin,
     pub(crate) lock: LockId,
-    in_store: InStore,
+    pub(crate) in_store: InStore,
     pub(crate) terms: Terms,
     /// The end of the current turn, in nanoseconds: `max_hold` after its beginning or, without renewal, the deadline,
     /// whichever is sooner. Renewals do not move this end, but a retention does.
@@ -70,15 +71,6 @@ struct Extra {
     cause: Option<Cause>,
 }
 
-/// The store's part of a hold, and the hold's deadline.
-#[derive(Debug)]
-enum InStore {
-    /// Renewals move the deadline.
-    Lease { lease: Arc<dyn Lease>, deadline: AtomicU64 },
-    /// The store moves the deadline.
-    Session(Arc<dyn Session>),
-}
-
 impl Hold {
     pub(crate) fn new(
         held: Held,
@@ -88,14 +80,7 @@ impl Hold {
         max_hold: Duration,
         origin: Origin,
     ) -> Arc<Self> {
-        let (in_store, valid_until) = match held {
-            Held::Lease { lease, valid_until } => {
-                (InStore::Lease { lease, deadline: AtomicU64::new(valid_until.as_nanos()) }, valid_until)
-            }
-            Held::Session { session, since } => {
-                (InStore::Session(session), deadline::valid_until(since, terms.ttl))
-            }
-        };
+        let (in_store, valid_until) = InStore::new(held, terms.ttl);
         let turn_ends = terms.turn_ends(now, max_hold, valid_until);
         Arc::new(Self {
             origin,
@@ -148,10 +133,7 @@ impl Hold {
     }
 
     pub(crate) fn deadline(&self) -> Instant {
-        match &self.in_store {
-            InStore::Lease { deadline, .. } => Instant::from_nanos(deadline.load(Ordering::Acquire)),
-            InStore::Session(session) => session.valid_until(),
-        }
+        self.in_store.deadline()
     }
 
     pub(crate) fn turn_ends(&self) -> Instant {
@@ -290,45 +272,9 @@ impl Hold {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Returns the lease, which has to be renewed and may be handed over; `None` for a session lock.
-    pub(crate) fn lease(&self) -> Option<&Arc<dyn Lease>> {
-        match &self.in_store {
-            InStore::Lease { lease, .. } => Some(lease),
-            InStore::Session(_) => None,
-        }
-    }
-
-    pub(crate) fn session(&self) -> Option<&Arc<dyn Session>> {
-        match &self.in_store {
-            InStore::Lease { .. } => None,
-            InStore::Session(session) => Some(session),
-        }
-    }
-
-    /// Returns the store's part of the hold.
-    pub(crate) fn in_store(&self) -> &dyn Releasable {
-        match &self.in_store {
-            InStore::Lease { lease, .. } => &**lease,
-            InStore::Session(session) => &**session,
-        }
-    }
-
-    /// Returns the store's part of the hold, for its release.
-    pub(crate) fn releasable(&self) -> Arc<dyn Releasable> {
-        match &self.in_store {
-            InStore::Lease { lease, .. } => Arc::<dyn Lease>::clone(lease),
-            InStore::Session(session) => Arc::<dyn Session>::clone(session),
-        }
-    }
-
     /// Returns the time by which the hold must have ended in the store, if the hold is not renewed after `now`.
-    ///
-    /// A session lock has no such time: only the store knows when the session ends.
     pub(crate) fn gone_by(&self, now: Instant) -> Instant {
-        match &self.in_store {
-            InStore::Lease { .. } => now.min(self.deadline()) + self.terms.ttl,
-            InStore::Session(_) => Instant::FAR_FUTURE,
-        }
+        self.in_store.gone_by(now, self.terms.ttl)
     }
 }
 
@@ -375,7 +321,7 @@ impl Turn {
     /// Changes the number of guards by which the holder has re-entered the lock, and reports the number of holds to the
     /// store.
     fn count_holds(&self, change: impl FnOnce(u32) -> u32) {
-        let Some(lease) = self.hold.lease() else { return };
+        let Some(lease) = self.hold.in_store.lease() else { return };
         // A guard by which the lock was re-entered may outlast its turn.
         if !self.hold.is_here() || self.is_over() {
             return;

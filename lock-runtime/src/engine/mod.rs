@@ -3,6 +3,7 @@
 pub(crate) mod cohort;
 pub(crate) mod hold;
 pub(crate) mod in_flight;
+pub(crate) mod in_store;
 pub(crate) mod limits;
 pub(crate) mod loss;
 pub(crate) mod permit;

@@ -105,7 +105,7 @@ impl Renewals {
         if this.put(slice::from_ref(hold)) {
             background::handle().spawn(Job(Arc::downgrade(handler)).run());
         }
-        if let Some(session) = hold.session() {
+        if let Some(session) = hold.in_store.session() {
             let (handler, hold) = (Arc::downgrade(handler), Arc::downgrade(hold));
             let notify = move |why: &str| {
                 if let (Some(handler), Some(hold)) = (handler.upgrade(), hold.upgrade()) {
@@ -216,7 +216,7 @@ fn next_in_turn(hold: &Hold) -> Instant {
 
 /// Decides when a hold that is valid at `now` is renewed next.
 fn plan_renewal(hold: &Hold, now: Instant) {
-    if hold.terms.auto_renew && hold.lease().is_some() {
+    if hold.terms.auto_renew && hold.in_store.lease().is_some() {
         let due = renewal_due(now, hold.remaining(now), hold.terms.ttl);
         hold.scheduled.renew_at.store(due.as_nanos(), Ordering::SeqCst);
     }
@@ -311,7 +311,7 @@ fn put_back<H: LossHandler>(handler: &Arc<H>, hold: &Arc<Hold>, now: Instant) {
     let ends = hold.turn_ends();
     let mut is_lost = false;
     if now >= ends && !handler.end_retention(hold) {
-        if hold.session().is_some() {
+        if hold.in_store.session().is_some() {
             return lost(handler, hold, hold.cause(now));
         }
         // If the holder has just left, there is no loss to report.
@@ -340,7 +340,7 @@ async fn renew<H: LossHandler>(handler: Arc<H>, holds: Vec<Arc<Hold>>) {
     let remaining = holds.iter().map(|hold| hold.remaining(now)).min().unwrap_or_default();
     let mut open =
         Unanswered { handler: &handler, renewed: Vec::with_capacity(holds.len()), holds: holds.into_iter() };
-    let leases = open.holds.as_slice().iter().filter_map(|hold| hold.lease());
+    let leases = open.holds.as_slice().iter().filter_map(|hold| hold.in_store.lease());
     let ids: Vec<LeaseId> = leases.map(|lease| lease.id().clone()).collect();
     let Some(store) = handler.renewal() else {
         for hold in open.holds.by_ref() {

@@ -67,9 +67,9 @@ impl Engine {
         if self.end_turn(turn, why, now) == AfterTurn::Nothing {
             return;
         }
-        match hold.in_store().release_now() {
+        match hold.in_store.as_releasable().release_now() {
             Some(answer) => target.log(hold.key(), answer),
-            None => self.releaser.release(hold.releasable(), target, hold.gone_by(now)),
+            None => self.releaser.release(hold.in_store.releasable(), target, hold.gone_by(now)),
         }
     }
 
@@ -103,9 +103,14 @@ impl Engine {
         tracing::debug!(key = %hold.key(), "lost before `hold_at_least` was over; its lease is left to the store");
         self.cohorts.leave(turn, false, now);
         self.renewals.remove(hold);
-        if hold.session().is_some() {
+        if hold.in_store.session().is_some() {
             // Without a release, a session lock would end only with the session.
-            self.releaser.release_after(now, turn.retained_until(), hold.releasable(), hold.gone_by(now));
+            self.releaser.release_after(
+                now,
+                turn.retained_until(),
+                hold.in_store.releasable(),
+                hold.gone_by(now),
+            );
         }
     }
 }
@@ -135,7 +140,7 @@ impl LossHandler for Engine {
 
     fn lost(&self, hold: &Arc<Hold>) {
         self.cohorts.dissolve(hold);
-        if hold.session().is_some() {
+        if hold.in_store.session().is_some() {
             // Without a release, the lock would be held in the store until the session ends, which may be long after
             // the hold's deadline. Unless the guard releases the lock sooner, the release comes after a margin, because
             // the holder has only just been notified to stop.
@@ -145,7 +150,12 @@ impl LossHandler for Engine {
             let has_ended = now >= hold.deadline();
             let longest = if has_ended { hold.longest_validity() } else { hold.terms.ttl };
             let stopped = now + margin(longest);
-            self.releaser.release_after(stopped, hold.retained_until(), hold.releasable(), hold.gone_by(now));
+            self.releaser.release_after(
+                stopped,
+                hold.retained_until(),
+                hold.in_store.releasable(),
+                hold.gone_by(now),
+            );
         }
     }
 }

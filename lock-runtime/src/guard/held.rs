@@ -76,7 +76,7 @@ impl HeldLock {
         expect(dead_code, reason = "only some stores offer extras")
     )]
     pub(crate) fn in_store<T: Releasable>(&self) -> Option<&T> {
-        let held: &dyn Any = self.turn.hold.in_store();
+        let held: &dyn Any = self.turn.hold.in_store.as_releasable();
         held.downcast_ref()
     }
 }

@@ -206,7 +206,7 @@ async fn release_in_store(engine: &Arc<Engine>, hold: &Arc<Hold>) -> Result<(), 
     let mut unfinished = Unfinished { engine, hold, armed: true };
     // If the caller's runtime cannot reach the store, the hold is released in the background only.
     engine.check_caller().map_err(|error| error.with_key(hold.key()))?;
-    match hold.releasable().release().await {
+    match hold.in_store.releasable().release().await {
         Ok(Released::Released) => {
             unfinished.disarm();
             tracing::trace!(key = %hold.key(), "lock released");
@@ -250,7 +250,7 @@ impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
         if self.armed {
             let (hold, target) = (self.hold, ReleaseTarget::Remains);
-            self.engine.releaser.release(hold.releasable(), target, hold.gone_by(Instant::now()));
+            self.engine.releaser.release(hold.in_store.releasable(), target, hold.gone_by(Instant::now()));
         }
     }
 }

@@ -40,8 +40,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "a_dropped_guard_of_the_process_is_released_later",
         edits: &[Rust {
             file: "engine/turn_end.rs",
-            from: "        match hold.in_store().release_now() {",
-            to: "        match if mutant!() { None } else { hold.in_store().release_now() } {",
+            from: "        match hold.in_store.as_releasable().release_now() {",
+            to: "        match if mutant!() { None } else { hold.in_store.as_releasable().release_now() } {",
         }],
         caught_by: &["memory::cancellation::a_call_repeated_at_once_does_not_meet_its_own_lock"],
     },

@@ -151,7 +151,7 @@ impl Cohorts {
             return AfterTurn::Release;
         }
         // Without a waiter, the store need not decide whether the lease may be handed over.
-        let lease = hold.lease().filter(|_| !cohort.waiters.is_empty());
+        let lease = hold.in_store.lease().filter(|_| !cohort.waiters.is_empty());
         let store = lease.map_or(HandOver::refused(), |lease| lease.may_hand_over());
         let may_pass = valid && tenure.may_go_on(now, store);
         // The lease goes only to a waiter that asked for the same terms. A waiter that asked for no renewal needs a

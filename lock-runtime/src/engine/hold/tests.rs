@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     OwnerToken,
-    backend::{BoxFuture, HandOver, LeaseId, Mode, Released},
+    backend::{BoxFuture, HandOver, Lease, LeaseId, Mode, Releasable, Released},
 };
 
 const MS: Duration = Duration::from_millis(1);

@@ -129,7 +129,11 @@ async fn who_waits_for_the_end_does_not_wait_for_the_next_probe() {
     let locks = store.manager().ttl(Duration::from_mins(10));
     let releaser = Releaser::with_pause(background::handle(), |_| Duration::from_hours(1));
     for guard in many(&locks, 10).await {
-        releaser.release(guard.turn().hold.releasable(), ReleaseTarget::Remains, Instant::FAR_FUTURE);
+        releaser.release(
+            guard.turn().hold.in_store.releasable(),
+            ReleaseTarget::Remains,
+            Instant::FAR_FUTURE,
+        );
         let _ = std::mem::ManuallyDrop::new(guard);
     }
     until("each was tried", || store.releases().total() == 10).await;

@@ -141,9 +141,9 @@ fn accept(engine: &Arc<Engine>, grant: Grant, request: &Request) -> Result<Accep
     let hold = Hold::new(grant.held, lock, terms, now, options.max_hold, engine.origin());
     let is_short = !hold.has_enough_validity(now, options.max_hold);
     let may_hand_over = |lease: &Arc<dyn Lease>| lease.may_hand_over().permission != Permission::Refused;
-    let is_misnumbered = !grant.token.begins_sequence() && hold.lease().is_some_and(may_hand_over);
+    let is_misnumbered = !grant.token.begins_sequence() && hold.in_store.lease().is_some_and(may_hand_over);
     if is_short || is_misnumbered {
-        engine.releaser.release(hold.releasable(), ReleaseTarget::Remains, hold.gone_by(now));
+        engine.releaser.release(hold.in_store.releasable(), ReleaseTarget::Remains, hold.gone_by(now));
         return Err(if is_misnumbered { misnumbered() } else { too_late() });
     }
     let turn = Turn::first(hold, grant.token);
