@@ -5,68 +5,54 @@
 
 use std::{
     collections::HashMap,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex},
 };
 
-use tokio::sync::Notify;
+use tokio::sync::watch;
 
-use crate::sync::{check_or_wait, lock};
+use crate::sync::lock;
 
 /// Counts the messages on the channels that this process watches. Each lock has its own channel.
 #[derive(Debug, Default)]
 pub(in crate::backend) struct Hints {
-    by_channel: Mutex<HashMap<Arc<str>, Watched>>,
-}
-
-#[derive(Debug, Default)]
-struct Watched {
-    watchers: usize,
-    releases: Arc<Releases>,
+    by_channel: Mutex<HashMap<Arc<str>, watch::Sender<Messages>>>,
 }
 
 /// The messages on one channel.
 #[derive(Debug, Default)]
-struct Releases {
-    count: AtomicU64,
-    more: Notify,
+struct Messages {
+    count: u64,
     /// The text of the last message, if it had one.
-    #[cfg(feature = "postgres")]
-    text: Mutex<Option<Arc<str>>>,
+    #[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "only PostgreSQL needs it"))]
+    text: Option<Arc<str>>,
 }
 
 impl Hints {
     /// Counts the messages on a channel until the [`Watch`] is dropped.
     pub(in crate::backend) fn watch(self: &Arc<Self>, channel: Arc<str>) -> Watch {
-        let mut by_channel = lock(&self.by_channel);
-        let watched = by_channel.entry(Arc::clone(&channel)).or_default();
-        watched.watchers += 1;
-        let releases = Arc::clone(&watched.releases);
-        drop(by_channel);
-        Watch { hints: Arc::clone(self), channel, releases }
+        let messages = lock(&self.by_channel).entry(Arc::clone(&channel)).or_default().subscribe();
+        Watch { messages, channel: Channel { hints: Arc::clone(self), name: channel } }
     }
 
     /// Counts a message on a channel, and wakes the waiters for that channel.
     pub(in crate::backend) fn notify(&self, channel: &str) {
-        if let Some(watched) = lock(&self.by_channel).get(channel) {
-            watched.releases.notify();
+        if let Some(messages) = lock(&self.by_channel).get(channel) {
+            count_one(messages, None);
         }
     }
 
     /// Like [`notify`](Self::notify), and keeps the text of the message.
     #[cfg(feature = "postgres")]
     pub(in crate::backend) fn notify_with_text(&self, channel: &str, text: &str) {
-        if let Some(watched) = lock(&self.by_channel).get(channel) {
-            watched.releases.notify_with_text(Some(text));
+        if let Some(messages) = lock(&self.by_channel).get(channel) {
+            count_one(messages, Some(text));
         }
     }
 
     /// Counts a message on every channel. Call this method when messages may have been lost.
     #[cfg(feature = "postgres")]
     pub(in crate::backend) fn notify_all(&self) {
-        lock(&self.by_channel).values().for_each(|watched| watched.releases.notify());
+        lock(&self.by_channel).values().for_each(|messages| count_one(messages, None));
     }
 
     /// Returns whether any channel is watched.
@@ -76,48 +62,33 @@ impl Hints {
     }
 }
 
-impl Releases {
-    fn notify(&self) {
-        #[cfg(feature = "postgres")]
-        self.notify_with_text(None);
-        #[cfg(not(feature = "postgres"))]
-        self.count_one();
-    }
-
-    #[cfg(feature = "postgres")]
-    fn notify_with_text(&self, text: Option<&str>) {
-        *lock(&self.text) = text.map(Arc::from);
-        self.count_one();
-    }
-
-    fn count_one(&self) {
-        self.count.fetch_add(1, Ordering::Relaxed);
-        self.more.notify_waiters();
-    }
+fn count_one(messages: &watch::Sender<Messages>, text: Option<&str>) {
+    let text = text.map(Arc::from);
+    messages.send_modify(|messages| *messages = Messages { count: messages.count + 1, text });
 }
 
 /// A count of the messages on one channel; ends when dropped.
 #[derive(Debug)]
 pub(in crate::backend) struct Watch {
-    hints: Arc<Hints>,
-    channel: Arc<str>,
-    releases: Arc<Releases>,
+    messages: watch::Receiver<Messages>,
+    /// Dropped after the receiver of this watch, so that the last watch of the channel finds no receiver.
+    channel: Channel,
 }
 
 impl Watch {
     pub(in crate::backend) fn channel(&self) -> &Arc<str> {
-        &self.channel
+        &self.channel.name
     }
 
     /// Returns the number of messages on the channel so far.
     pub(in crate::backend) fn count(&self) -> u64 {
-        self.releases.count.load(Ordering::Relaxed)
+        self.messages.borrow().count
     }
 
     /// Returns the text of the last message, if it had one.
     #[cfg(feature = "postgres")]
     pub(in crate::backend) fn text(&self) -> Option<Arc<str>> {
-        lock(&self.releases.text).clone()
+        self.messages.borrow().text.clone()
     }
 
     /// Completes when the number of messages is at least `count`.
@@ -125,19 +96,23 @@ impl Watch {
     /// # Cancel safety
     /// Cancel safe.
     pub(in crate::backend) async fn reached(&self, count: u64) {
-        let reached = || (self.count() >= count).then_some(());
-        while check_or_wait(&self.releases.more, reached).await.is_none() {}
+        // The sender is not dropped before the last watch of its channel, so there is no error.
+        let _ = self.messages.clone().wait_for(|messages| messages.count >= count).await;
     }
 }
 
-impl Drop for Watch {
+/// The channel of one watch. The count of messages ends when the last watch of the channel is dropped.
+#[derive(Debug)]
+struct Channel {
+    hints: Arc<Hints>,
+    name: Arc<str>,
+}
+
+impl Drop for Channel {
     fn drop(&mut self) {
         let mut by_channel = lock(&self.hints.by_channel);
-        if let Some(watched) = by_channel.get_mut(&self.channel) {
-            watched.watchers -= 1;
-            if watched.watchers == 0 {
-                by_channel.remove(&self.channel);
-            }
+        if by_channel.get(&self.name).is_some_and(|messages| messages.receiver_count() == 0) {
+            by_channel.remove(&self.name);
         }
     }
 }
