@@ -5,9 +5,9 @@ use std::{fmt, future::Future, sync::Arc};
 
 use super::{
     outage::Outage,
-    single_flight::{Attempt, SingleFlight, made},
+    single_flight::{Attempt, SingleFlight},
 };
-use crate::{LockError, LockErrorKind, background, time::clock::Instant};
+use crate::{LockError, background, time::clock::Instant};
 
 /// Makes the sessions of a store.
 pub(in crate::backend) trait Sessions: fmt::Debug + Send + Sync + 'static {
@@ -52,18 +52,12 @@ impl<S: Sessions> Link<S> {
     /// # Cancel safety
     /// Cancel safe.
     pub(in crate::backend) async fn session(self: &Arc<Self>) -> Result<Arc<S::Session>, LockError> {
-        let is_usable = |session: &Arc<S::Session>| S::is_usable(session);
-        if let Some(session) = self.current.open(is_usable) {
-            return Ok(session);
-        }
-        let attempt = self.current.join(is_usable, |attempt| {
+        let begin = |attempt| {
             self.sessions.check()?;
             background::handle().spawn(Self::connect(Arc::clone(self), attempt));
             Ok(())
-        })?;
-        made(attempt)
-            .await
-            .unwrap_or_else(|| Err(LockError::new(LockErrorKind::Backend, "connecting was given up")))
+        };
+        self.current.get(|session| S::is_usable(session), begin, "connecting was given up").await
     }
 
     async fn connect(self: Arc<Self>, attempt: Attempt<Arc<S::Session>>) {

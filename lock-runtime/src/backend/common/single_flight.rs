@@ -2,27 +2,26 @@
 //! after a failed attempt, further callers get its error.
 
 use std::{
-    fmt,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
 use tokio::sync::SetOnce;
 
-use crate::{LockError, sync::lock, time::clock::Instant};
+use crate::{LockError, LockErrorKind, sync::lock, time::clock::Instant};
 
 /// Pause after a failed attempt, so that many callers do not cause many attempts.
 pub(in crate::backend) const PAUSE: Duration = Duration::from_millis(50);
-
-/// The result of an attempt, once the attempt has ended; `None` if the attempt was dropped unfinished. Waiting callers
-/// are woken in the order in which they began to wait.
-pub(in crate::backend) type Made<T> = Arc<SetOnce<Option<Result<T, LockError>>>>;
 
 /// The current connection of a store, or the attempt to make one.
 #[derive(Debug)]
 pub(in crate::backend) struct SingleFlight<T> {
     state: Mutex<State<T>>,
 }
+
+/// The result of an attempt, once the attempt has ended; `None` if the attempt was dropped unfinished. Waiting callers
+/// are woken in the order in which they began to wait.
+type Made<T> = Arc<SetOnce<Option<Result<T, LockError>>>>;
 
 #[derive(Debug)]
 enum State<T> {
@@ -53,31 +52,40 @@ impl<T: Clone> SingleFlight<T> {
         matches!(&*lock(&self.state), State::Failed(until, _) if until.has_passed())
     }
 
-    /// Joins the pending attempt, or starts an attempt with `begin`; returns the receiver of the result.
+    /// Returns the connection. If there is no usable connection, waits for the pending attempt, or for an attempt that
+    /// `begin` starts.
     ///
     /// `begin` must move the attempt into a task of its own, which ends the attempt with [`finish`](Self::finish). If
     /// the attempt ran inside a caller, all other callers would depend on that caller being polled and not dropped.
     ///
     /// # Errors
-    /// The errors of `begin`; for a [`PAUSE`] after a failed attempt, the error of that attempt.
-    pub(in crate::backend) fn join(
+    /// The errors of `begin` and of the attempt; for a [`PAUSE`] after a failed attempt, the error of that attempt; an
+    /// error with the message `given_up` if the attempt was dropped with its runtime.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(in crate::backend) async fn get(
         &self,
         is_usable: impl FnOnce(&T) -> bool,
         begin: impl FnOnce(Attempt<T>) -> Result<(), LockError>,
-    ) -> Result<Made<T>, LockError> {
-        let mut state = lock(&self.state);
-        match &*state {
-            State::Connecting(made) if !made.initialized() => return Ok(Arc::clone(made)),
-            State::Open(connection) if is_usable(connection) => {
-                return Ok(Arc::new(SetOnce::new_with(Some(Some(Ok(connection.clone()))))));
+        given_up: &str,
+    ) -> Result<T, LockError> {
+        let attempt = {
+            let mut state = lock(&self.state);
+            match &*state {
+                State::Connecting(attempt) if !attempt.initialized() => Arc::clone(attempt),
+                State::Open(connection) if is_usable(connection) => return Ok(connection.clone()),
+                State::Failed(until, error) if !until.has_passed() => return Err(error.clone()),
+                State::Idle | State::Connecting(_) | State::Open(_) | State::Failed(..) => {
+                    let attempt = Made::default();
+                    begin(Attempt(Arc::clone(&attempt)))?;
+                    *state = State::Connecting(Arc::clone(&attempt));
+                    attempt
+                }
             }
-            State::Failed(until, error) if !until.has_passed() => return Err(error.clone()),
-            State::Idle | State::Connecting(_) | State::Open(_) | State::Failed(..) => {}
-        }
-        let made = Made::<T>::default();
-        begin(Attempt(Arc::clone(&made)))?;
-        *state = State::Connecting(Arc::clone(&made));
-        Ok(made)
+        };
+        let made = attempt.wait().await.clone();
+        made.unwrap_or_else(|| Err(LockError::new(LockErrorKind::Backend, given_up)))
     }
 
     /// Ends an attempt, and gives its result to all callers that joined it.
@@ -101,41 +109,29 @@ impl<T> Drop for Attempt<T> {
     }
 }
 
-impl<T> fmt::Debug for Attempt<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Attempt")
-    }
-}
-
-/// Waits for the result of an attempt; `None` if the attempt was dropped with its runtime.
-///
-/// # Cancel safety
-/// Cancel safe.
-pub(in crate::backend) async fn made<T: Clone>(attempt: Made<T>) -> Option<Result<T, LockError>> {
-    attempt.wait().await.clone()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::LockErrorKind;
 
     #[tokio::test]
     async fn all_wait_for_one_attempt_and_share_its_end() {
         let flight = SingleFlight::<u8>::default();
-        let mut attempts = Vec::new();
-        let mut join = || {
+        let attempts = Mutex::new(Vec::new());
+        let get = || {
             let begin = |attempt| {
-                attempts.push(attempt);
+                lock(&attempts).push(attempt);
                 Ok(())
             };
-            flight.join(|_| true, begin)
+            flight.get(|_| true, begin, "given up")
         };
-        let (first, second) = (join().expect("begun"), join().expect("joined"));
-        assert_eq!(attempts.len(), 1);
-        flight.finish(attempts.pop().expect("one"), Ok(7));
-        assert_eq!(made(first).await.expect("finished").expect("connected"), 7);
-        assert_eq!(made(second).await.expect("finished").expect("connected"), 7);
+        let finish = async {
+            let attempt = lock(&attempts).pop().expect("begun");
+            assert!(lock(&attempts).is_empty(), "two attempts");
+            flight.finish(attempt, Ok(7));
+        };
+        let (first, second, ()) = tokio::join!(biased; get(), get(), finish);
+        assert_eq!(first.expect("connected"), 7);
+        assert_eq!(second.expect("connected"), 7);
         assert_eq!(flight.open(|_| true), Some(7));
         assert_eq!(flight.open(|_| false), None);
     }
@@ -145,20 +141,22 @@ mod tests {
         let flight = SingleFlight::<u8>::default();
         let (keep, kept) = std::sync::mpsc::channel();
         let begin = |attempt| {
-            keep.send(attempt).expect("the receiver lives");
+            assert!(keep.send(attempt).is_ok(), "the receiver lives");
             Ok(())
         };
-        let given_up = flight.join(|_| true, begin).expect("begun");
-        drop(kept.recv());
-        assert!(made(given_up).await.is_none());
-        flight.join(|_| true, begin).expect("begun anew");
+        let get = || flight.get(|_| true, begin, "given up");
+        let (given_up, ()) = tokio::join!(biased; get(), async { drop(kept.try_recv().expect("begun")) });
+        assert_eq!(given_up.expect_err("it was dropped").message(), "given up");
         let error = || LockError::new(LockErrorKind::Backend, "away");
-        flight.finish(kept.try_recv().expect("begun"), Err(error()));
-        let refused = |flight: &SingleFlight<u8>| flight.join(|_| true, |_| panic!("too early")).map(drop);
-        assert!(refused(&flight).is_err() && !flight.has_failed());
+        let fail = async { flight.finish(kept.try_recv().expect("begun anew"), Err(error())) };
+        let (failed, ()) = tokio::join!(biased; get(), fail);
+        assert_eq!(failed.expect_err("it failed").message(), "away");
+        let refused = flight.get(|_| true, |_| panic!("too early"), "given up").await;
+        assert!(refused.is_err() && !flight.has_failed());
         tokio::time::sleep(PAUSE).await;
         assert!(flight.has_failed());
-        assert!(flight.join(|_| true, |_| Err(error())).is_err(), "refused to begin");
-        flight.join(|_| true, begin).expect("begun");
+        assert!(flight.get(|_| true, |_| Err(error()), "given up").await.is_err(), "refused to begin");
+        let (dropped, ()) = tokio::join!(biased; get(), async { drop(kept.try_recv().expect("begun")) });
+        assert!(dropped.is_err());
     }
 }

@@ -156,18 +156,12 @@ impl<S: Service> Connections<S> {
                 return Ok(line);
             }
         }
-        let attempt = slot.flight.join(is_usable::<S>, |attempt| {
+        let begin = |attempt| {
             tokio::spawn(Slot::connect(Arc::clone(&slot), Arc::clone(self), attempt));
             Ok(())
-        });
-        let attempt = attempt.map_err(Failure::Refused)?;
-        let made = single_flight::made(attempt).await.unwrap_or_else(|| {
-            Err(LockError::new(
-                LockErrorKind::Backend,
-                "the runtime was shut down while it connected to Redis",
-            ))
-        });
-        made.map_err(Failure::Refused)
+        };
+        let given_up = "the runtime was shut down while it connected to Redis";
+        slot.flight.get(is_usable::<S>, begin, given_up).await.map_err(Failure::Refused)
     }
 
     /// Opens a connection to a server that may be used for locks, and begins its service.
