@@ -90,13 +90,13 @@ impl Tls {
                 roots.add_parsable_certificates(self.certificates("tls_ca", path, &text)?);
                 let lists = whole::<CertificateRevocationListDer<'_>>(&text, "X509 CRL")
                     .ok_or_else(|| self.not_whole("tls_ca", path))?;
+                if roots.is_empty() {
+                    return Err(self.no_certificate());
+                }
                 (roots, lists, Some(text))
             }
             None => (self.roots_of_the_system()?, Vec::new(), None),
         };
-        if let (true, Some(path)) = (roots.is_empty(), &self.ca) {
-            return Err(self.unusable("tls_ca", path, "no certificate in PEM"));
-        }
         let verifier = WebPkiServerVerifier::builder_with_provider(roots.into(), Arc::clone(&provider))
             .with_crls(lists)
             .build()
@@ -110,10 +110,9 @@ impl Tls {
                 failed(format!("TLS is not possible with this process's cryptography: {error}"))
             })?
             .with_webpki_verifier(verifier);
-        let trust = if ca.is_some() { Trust::File } else { Trust::System };
         let Some(Identity { cert, key }) = &self.identity else {
             let client = Arc::new(client.with_no_client_auth());
-            return Ok(Certificates { client, trust, has_identity: false, ca, identity: None });
+            return Ok(Certificates { client, ca, identity: None });
         };
         let (cert_text, key_text) = (self.text("tls_cert", cert)?, self.text("tls_key", key)?);
         let chain = self.certificates("tls_cert", cert, &cert_text)?;
@@ -128,7 +127,7 @@ impl Tls {
             self.unusable("tls_key", key, &what)
         })?;
         let (client, identity) = (Arc::new(client), Some((cert_text, key_text)));
-        Ok(Certificates { client, trust, has_identity: true, ca, identity })
+        Ok(Certificates { client, ca, identity })
     }
 
     fn roots_of_the_system(&self) -> Result<RootCertStore, LockError> {
@@ -174,8 +173,7 @@ impl Tls {
         failed(format!("`{}`, named by `{setting}` in the {} URL, has {what}", path.display(), self.store))
     }
 
-    /// Returns the error for a `tls_ca` without a certificate that the driver can use.
-    #[cfg_attr(not(feature = "zookeeper"), expect(dead_code, reason = "only ZooKeeper's driver needs it"))]
+    /// Returns the error for a `tls_ca` without a usable certificate.
     pub(in crate::backend) fn no_certificate(&self) -> LockError {
         self.unusable("tls_ca", self.ca.as_deref().unwrap_or(Path::new("")), "no certificate in PEM")
     }
@@ -187,28 +185,13 @@ impl Tls {
     }
 }
 
-/// The CAs against which a server's certificate is checked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::backend) enum Trust {
-    /// The CAs in the file of `tls_ca`.
-    File,
-    /// The CAs of this system.
-    System,
-    /// The CAs of a driver's client that the program has made itself.
-    Client,
-}
-
 /// The content of the files.
 pub(in crate::backend) struct Certificates {
     pub(in crate::backend) client: Arc<ClientConfig>,
-    pub(in crate::backend) trust: Trust,
-    /// Whether we have a certificate of our own to present.
-    pub(in crate::backend) has_identity: bool,
-    /// The text of `tls_ca`, for a driver that parses it itself.
-    #[cfg_attr(not(feature = "zookeeper"), expect(dead_code, reason = "only ZooKeeper's driver needs it"))]
+    /// The text of `tls_ca`, for a driver that parses this text itself; `None` for the CAs of this system.
     pub(in crate::backend) ca: Option<String>,
-    /// The texts of `tls_cert` and `tls_key`, for a driver that parses them itself.
-    #[cfg_attr(not(feature = "zookeeper"), expect(dead_code, reason = "only ZooKeeper's driver needs it"))]
+    /// The texts of `tls_cert` and `tls_key`, for a driver that parses them itself; `None` if we have no certificate of
+    /// our own to present.
     pub(in crate::backend) identity: Option<(String, String)>,
 }
 

@@ -12,7 +12,7 @@ use rustls::{
 };
 
 use super::{
-    certificates::{Certificates, Trust, provider},
+    certificates::{Certificates, provider},
     probe::{TimedStream, is_silence},
 };
 
@@ -33,7 +33,7 @@ pub(in crate::backend) fn look(certificates: &Certificates, host: &str, stream: 
         return Look::Unclear;
     };
     match rustls_error(&error) {
-        Some(error) => explain(error, certificates.trust, certificates.has_identity),
+        Some(error) => explain(error, Some(certificates)),
         None if is_silence(&error) || !shaking_hands => Look::Unclear,
         None => Look::Closed,
     }
@@ -96,18 +96,22 @@ pub(in crate::backend) fn rustls_error<'a>(error: &'a (dyn Error + 'static)) -> 
     None
 }
 
-pub(in crate::backend) fn explain(error: &rustls::Error, trust: Trust, has_identity: bool) -> Look {
+/// Explains why the handshake of a client with our certificates failed. `ours` is `None` for a driver's client that the
+/// program has made itself, with certificates that we do not know.
+pub(in crate::backend) fn explain(error: &rustls::Error, ours: Option<&Certificates>) -> Look {
+    let has_ca = ours.map(|ours| ours.ca.is_some());
+    let has_identity = ours.map(|ours| ours.identity.is_some());
     let nothing_in_common = "has no TLS version, or no cipher, in common with us";
     Look::Wrong(match error {
         rustls::Error::InvalidCertificate(error) => match error {
-            CertificateError::UnknownIssuer => match trust {
-                Trust::File => "has a certificate that no CA in `tls_ca` has signed".into(),
-                Trust::System => {
+            CertificateError::UnknownIssuer => match has_ca {
+                Some(true) => "has a certificate that no CA in `tls_ca` has signed".into(),
+                Some(false) => {
                     "has a certificate that no CA of this system has signed; name the file with its CA in \
                                   `tls_ca`"
                         .into()
                 }
-                Trust::Client => "has a certificate that no CA of the given client has signed".into(),
+                None => "has a certificate that no CA of the given client has signed".into(),
             },
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
                 "has a certificate for other names; use one of them in the URL".into()
@@ -130,18 +134,16 @@ pub(in crate::backend) fn explain(error: &rustls::Error, trust: Trust, has_ident
             | AlertDescription::UnsupportedCertificate
             | AlertDescription::UnknownCA
             | AlertDescription::AccessDenied),
-        ) => match (has_identity, trust) {
-            (_, Trust::Client) => format!("does not accept the certificate of the given client ({alert:?})"),
-            (true, _) => format!("does not accept the certificate in `tls_cert` ({alert:?})"),
-            (false, _) => {
+        ) => match has_identity {
+            None => format!("does not accept the certificate of the given client ({alert:?})"),
+            Some(true) => format!("does not accept the certificate in `tls_cert` ({alert:?})"),
+            Some(false) => {
                 "requires a client certificate; name it with `tls_cert` and its key with `tls_key`".into()
             }
         },
         // Before TLS 1.3, `HandshakeFailure` is also the alert of a server that requires a client certificate (RFC
         // 5246, section 7.4.6).
-        rustls::Error::AlertReceived(AlertDescription::HandshakeFailure)
-            if !has_identity && trust != Trust::Client =>
-        {
+        rustls::Error::AlertReceived(AlertDescription::HandshakeFailure) if has_identity == Some(false) => {
             format!(
                 "{nothing_in_common}, or requires a client certificate; name it with `tls_cert` and its key with `tls_key`"
             )

@@ -6,7 +6,7 @@ use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use super::format;
 #[cfg(feature = "tls")]
-use crate::backend::common::tls::{self, Look, Trust};
+use crate::backend::common::tls::{self, Certificates, Look};
 use crate::{FencingToken, LockError, LockErrorKind};
 
 /// The messages about a Sentinel and about a node of a cluster.
@@ -274,10 +274,9 @@ pub(super) fn is_full(error: &LockError) -> bool {
 pub(super) fn refused_handshake(
     address: &str,
     error: &(dyn std::error::Error + 'static),
-    trust: Trust,
-    has_identity: bool,
+    ours: Option<&Certificates>,
 ) -> Option<LockError> {
-    match tls::explain(tls::rustls_error(error)?, trust, has_identity) {
+    match tls::explain(tls::rustls_error(error)?, ours) {
         Look::Wrong(what) => Some(unfit(address, &what)),
         Look::Closed | Look::Unclear => None,
     }

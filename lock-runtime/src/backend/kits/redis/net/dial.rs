@@ -15,8 +15,6 @@ use super::{
     greeting::{self, Greeting},
     port::Port,
 };
-#[cfg(feature = "tls")]
-use crate::backend::common::tls::Trust;
 #[cfg(test)]
 use crate::simulated;
 use crate::{LockError, LockErrorKind, backend::common::threads::look_up};
@@ -105,7 +103,7 @@ impl Dial {
     /// Explains why the driver did not connect.
     async fn why_not(&self, config: &Config, error: RedisError) -> LockError {
         #[cfg(feature = "tls")]
-        if let Some(told) = error::refused_handshake(&config.address(), &error, Trust::Client, false) {
+        if let Some(told) = error::refused_handshake(&config.address(), &error, None) {
             return self.port.wrong(told);
         }
         let was_closed = error.is_connection_dropped() && !error.is_connection_refusal();

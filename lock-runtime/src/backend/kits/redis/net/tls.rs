@@ -105,7 +105,7 @@ async fn shake_hands(
     match shaken {
         Ok(stream) => Ok(stream),
         Err(error) => {
-            let told = refused_handshake(address, &error, certificates.trust, certificates.has_identity);
+            let told = refused_handshake(address, &error, Some(certificates));
             match told {
                 Some(told) => Err(port.wrong(told)),
                 None if port.is_without_tls().await => without_tls(),
@@ -126,7 +126,7 @@ async fn why_not(
     error: RedisError,
 ) -> LockError {
     let address = config.address();
-    if let Some(told) = refused_handshake(&address, &error, certificates.trust, certificates.has_identity) {
+    if let Some(told) = refused_handshake(&address, &error, Some(&certificates)) {
         return port.wrong(told);
     }
     if error.is_io_error()
