@@ -1,7 +1,7 @@
 //! Splits a store's URL into its parts. Reserved characters that would turn the rest of a password into a host or a
 //! setting are refused.
 
-use super::settings::invalid;
+use super::settings::not_understood;
 use crate::LockError;
 
 /// The parts of `scheme://[credentials@][hosts][/path][?query]`, still with their percent-encoding.
@@ -22,7 +22,7 @@ impl<'a> Parts<'a> {
     /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions) if a reserved character seems to end a part too early.
     /// The error repeats nothing of the URL: the text after that character may be the rest of a password.
     pub(in crate::backend) fn of(rest: &'a str, store: &str) -> Result<Self, LockError> {
-        let refuse = |what: &str| Err(invalid(format!("the {store} URL is not understood: {what}")));
+        let refuse = |why| Err(not_understood(store, why));
         if rest.contains('#') {
             return refuse(
                 "it has a `#`, and nothing may follow one; in a user name, a password or a value it is written `%23`",

@@ -78,7 +78,12 @@ impl Settings {
     }
 }
 
-/// Returns the error for a URL that is not understood.
+/// Returns the error for a URL of `store` that is not understood.
+pub(in crate::backend) fn not_understood(store: &str, why: &str) -> LockError {
+    invalid(format!("the {store} URL is not understood: {why}"))
+}
+
+/// Returns the error for an invalid URL.
 pub(in crate::backend) fn invalid(message: String) -> LockError {
     LockError::new(LockErrorKind::InvalidOptions, message)
 }

@@ -18,7 +18,10 @@ pub mod zookeeper;
 
 use std::sync::Arc;
 
-use crate::{LockError, LockErrorKind, backend::Backend};
+use crate::{
+    LockError, LockErrorKind,
+    backend::{Backend, common::settings::invalid},
+};
 
 #[cfg(feature = "memory")]
 pub use self::memory::Memory;
@@ -160,10 +163,6 @@ fn known() -> String {
 
 fn unsupported(message: String) -> LockError {
     LockError::new(LockErrorKind::Unsupported, message)
-}
-
-fn invalid(message: String) -> LockError {
-    LockError::new(LockErrorKind::InvalidOptions, message)
 }
 
 #[cfg(test)]

@@ -7,30 +7,17 @@ use ::zookeeper_client as zk;
 use super::{
     credentials::{Credentials, Scheme},
     names,
-    url::decode,
+    url::{SETTINGS, decode},
 };
 use crate::{
     LockError,
     backend::common::{
         parts::Parts,
-        settings::{Settings, invalid},
+        settings::{invalid, not_understood},
         tls::{Tls, settings::Files},
     },
 };
 
-const SETTINGS: Settings = Settings {
-    store: "ZooKeeper",
-    known: &[
-        "session_timeout",
-        "connect_timeout",
-        "response_timeout",
-        "auth",
-        "tls_ca",
-        "tls_cert",
-        "tls_key",
-    ],
-    longest: Duration::from_secs(24 * 60 * 60),
-};
 const PLAIN: &str = "zookeeper://";
 const WITH_TLS: &str = "zookeeper+tls://";
 /// The driver's default.
@@ -59,20 +46,14 @@ impl Config {
     /// Reads `zookeeper://[user:password@]host[:port],…[/chroot][?setting=value&…]`, or the same with
     /// `zookeeper+tls:`.
     pub(super) fn from_url(url: &str) -> Result<Self, LockError> {
+        let refuse = |why| not_understood(SETTINGS.store, why);
         let plain = url.strip_prefix(PLAIN);
         let rest = plain.or_else(|| url.strip_prefix(WITH_TLS)).ok_or_else(|| {
-            invalid(
-                "the ZooKeeper URL is not understood: write `zookeeper://host:2181,host:2181/chroot`, or \
-                 `zookeeper+tls://` for TLS"
-                    .into(),
-            )
+            refuse("write `zookeeper://host:2181,host:2181/chroot`, or `zookeeper+tls://` for TLS")
         })?;
         let Parts { credentials, hosts: servers, path: chroot, query } = Parts::of(rest, SETTINGS.store)?;
         if servers.split(',').any(|server| host_and_port(server).is_none()) {
-            return Err(invalid(
-                "the ZooKeeper URL is not understood: servers are `host:port`, with commas between them"
-                    .into(),
-            ));
+            return Err(refuse("servers are `host:port`, with commas between them"));
         }
         let chroot = chroot.trim_end_matches('/');
         let mut config = Self {
@@ -85,9 +66,7 @@ impl Config {
             response_timeout: Duration::from_secs(2),
         };
         if config.chroot.as_ref().is_some_and(|path| !is_path(path)) {
-            return Err(invalid(
-                "the ZooKeeper URL is not understood: the path after the servers is not a valid node".into(),
-            ));
+            return Err(refuse("the path after the servers is not a valid node"));
         }
         let (mut scheme, mut files) = (None, Files::default());
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
@@ -107,10 +86,8 @@ impl Config {
                 config.credentials = Some(Credentials::from_url(pair, scheme.unwrap_or_default())?);
             }
             None if scheme.is_some() => {
-                return Err(invalid(
-                    "setting `auth` in the ZooKeeper URL: it says how to send credentials, so add `user:password@`"
-                        .into(),
-                ));
+                let problem = "it says how to send credentials, so add `user:password@`";
+                return Err(SETTINGS.wrong("auth", problem));
             }
             None => {}
         }

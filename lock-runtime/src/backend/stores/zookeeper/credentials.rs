@@ -2,8 +2,8 @@
 
 use ::zookeeper_client as zk;
 
-use super::url::decode;
-use crate::{LockError, backend::common::settings::invalid};
+use super::url::{SETTINGS, decode};
+use crate::{LockError, backend::common::settings::not_understood};
 
 /// User and password, from the URL; without `Debug`, because they must not be printed.
 #[derive(Clone)]
@@ -37,7 +37,7 @@ impl Scheme {
                 "setting `auth` in the ZooKeeper URL: `sasl` is not compiled in; switch on the feature \
                  `zookeeper-sasl` of lock-runtime",
             )),
-            _ => Err(invalid("setting `auth` in the ZooKeeper URL: write `digest` or `sasl`".into())),
+            _ => Err(SETTINGS.wrong("auth", "write `digest` or `sasl`")),
         }
     }
 }
@@ -48,9 +48,7 @@ impl Credentials {
         let (user, password) =
             pair.split_once(':').map(|(user, password)| (decode(user), decode(password))).unwrap_or_default();
         if user.is_empty() {
-            return Err(invalid(
-                "the ZooKeeper URL is not understood: credentials are `user:password@`".into(),
-            ));
+            return Err(not_understood(SETTINGS.store, "credentials are `user:password@`"));
         }
         // The servers, too, end the user name at the first colon. SASL puts the user name between quotes.
         let forbidden: &[char] = match scheme {
@@ -59,10 +57,8 @@ impl Credentials {
             Scheme::Sasl => &[':', '"', '\\'],
         };
         if user.contains(forbidden) || user.chars().any(char::is_control) {
-            return Err(invalid(
-                "the ZooKeeper URL is not understood: the user has a character that ZooKeeper does not accept"
-                    .into(),
-            ));
+            let why = "the user has a character that ZooKeeper does not accept";
+            return Err(not_understood(SETTINGS.store, why));
         }
         Ok(Self { user, password, scheme })
     }

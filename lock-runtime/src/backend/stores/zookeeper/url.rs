@@ -1,4 +1,22 @@
-//! Parts of a ZooKeeper URL.
+//! The settings in a ZooKeeper URL, and the percent-encoding of its parts.
+
+use std::time::Duration;
+
+use crate::backend::common::settings::Settings;
+
+pub(super) const SETTINGS: Settings = Settings {
+    store: "ZooKeeper",
+    known: &[
+        "session_timeout",
+        "connect_timeout",
+        "response_timeout",
+        "auth",
+        "tls_ca",
+        "tls_cert",
+        "tls_key",
+    ],
+    longest: Duration::from_secs(24 * 60 * 60),
+};
 
 /// Decodes percent-encoding such as `%40`.
 pub(super) fn decode(text: &str) -> String {
