@@ -65,44 +65,36 @@ fn is_refusal(error: &Error) -> bool {
 
 /// Returns the error that names the failure and its remedy, with the driver's error as the source.
 fn explain(error: Error) -> LockError {
-    let (kind, message) = match &error {
-        Error::NoAuth => (
-            LockErrorKind::Backend,
+    let message = match &error {
+        Error::NoAuth => {
             "ZooKeeper denied access; check user and password in the URL, and the ACL of the lock's node and of the \
-             node above it",
-        ),
+             node above it"
+        }
         // The node was to belong to our user, but we are not authenticated.
-        Error::InvalidAcl => (
-            LockErrorKind::Backend,
+        Error::InvalidAcl => {
             "ZooKeeper denied access: it ignored the credentials; do the servers support the scheme that `auth` in the \
-             URL names?",
-        ),
-        Error::AuthFailed => (
-            LockErrorKind::Backend,
-            "ZooKeeper refused the credentials, or requires some; check user, password and `auth` in the URL",
-        ),
-        Error::NoChildrenForEphemerals => (
-            LockErrorKind::InvalidKey,
-            "an ephemeral node with the lock's name exists and is not a lock; choose another name or prefix",
-        ),
-        Error::NoNode => {
-            (LockErrorKind::Backend, "the chroot, below which all locks are, is gone; create it again")
+             URL names?"
         }
-        Error::SessionExpired => (LockErrorKind::Backend, "the session with ZooKeeper expired"),
-        Error::ClientClosed => (LockErrorKind::Backend, "the session with ZooKeeper was closed"),
-        Error::Timeout => (LockErrorKind::Backend, "ZooKeeper did not answer in time"),
-        Error::NoHosts => {
-            (LockErrorKind::Backend, "none of the ZooKeeper servers answers; is a majority of them running?")
+        Error::AuthFailed => {
+            "ZooKeeper refused the credentials, or requires some; check user, password and `auth` in the URL"
         }
-        Error::QuotaExceeded => (LockErrorKind::Backend, "a quota of ZooKeeper is used up; raise it"),
-        Error::Throttled => (LockErrorKind::Backend, "ZooKeeper is overloaded and refused the call"),
-        Error::Unimplemented => {
-            (LockErrorKind::Backend, "this ZooKeeper is too old: version 3.5.3 is needed")
+        Error::NoChildrenForEphemerals => {
+            "an ephemeral node with the lock's name exists and is not a lock; choose another name or prefix"
         }
-        Error::NotReadOnly => {
-            (LockErrorKind::Backend, "this ZooKeeper server has no majority and accepts no writes")
-        }
-        _ => (LockErrorKind::Backend, "the connection to ZooKeeper failed"),
+        Error::NoNode => "the chroot, below which all locks are, is gone; create it again",
+        Error::SessionExpired => "the session with ZooKeeper expired",
+        Error::ClientClosed => "the session with ZooKeeper was closed",
+        Error::Timeout => "ZooKeeper did not answer in time",
+        Error::NoHosts => "none of the ZooKeeper servers answers; is a majority of them running?",
+        Error::QuotaExceeded => "a quota of ZooKeeper is used up; raise it",
+        Error::Throttled => "ZooKeeper is overloaded and refused the call",
+        Error::Unimplemented => "this ZooKeeper is too old: version 3.5.3 is needed",
+        Error::NotReadOnly => "this ZooKeeper server has no majority and accepts no writes",
+        _ => "the connection to ZooKeeper failed",
+    };
+    let kind = match error {
+        Error::NoChildrenForEphemerals => LockErrorKind::InvalidKey,
+        _ => LockErrorKind::Backend,
     };
     let lasts = matches!(
         error,
