@@ -30,6 +30,8 @@ use crate::{
 /// ours.
 pub(super) struct Contender {
     session: Arc<Session>,
+    /// Counts the node in the session.
+    _node: Arc<()>,
     key: LockKey,
     /// The lock's node.
     parent: String,
@@ -53,8 +55,8 @@ pub(super) struct Made {
 
 impl Contender {
     pub(super) fn new(session: Arc<Session>, key: &LockKey) -> Arc<Self> {
-        session.node_begins();
         Arc::new(Self {
+            _node: Arc::clone(&session.nodes),
             session,
             key: key.clone(),
             parent: names::lock(key),
@@ -231,12 +233,6 @@ impl backend::Session for Contender {
     fn on_loss(self: Arc<Self>, notifier: LossNotifier) {
         let node = Arc::downgrade(&self);
         self.session.lifetime.register(self.number(), node, notifier);
-    }
-}
-
-impl Drop for Contender {
-    fn drop(&mut self) {
-        self.session.node_ends();
     }
 }
 

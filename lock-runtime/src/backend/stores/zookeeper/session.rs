@@ -2,10 +2,7 @@
 
 use std::{
     fmt,
-    sync::{
-        Arc, Mutex, MutexGuard, Weak,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, Weak},
     time::Duration,
 };
 
@@ -50,8 +47,8 @@ pub(super) struct Session {
     beats: Mutex<Heartbeats>,
     /// The session's deadline, which writes move forward, its end, and its holds.
     pub(super) lifetime: Lifetime<Weak<dyn HeldNode>>,
-    /// Number of nodes that exist in the session, or may exist.
-    nodes: AtomicUsize,
+    /// Cloned for each node that exists in the session, or may exist.
+    pub(super) nodes: Arc<()>,
     pub(super) watches: Watches,
     state: watch::Sender<State>,
     outage: Arc<Outage>,
@@ -67,7 +64,7 @@ impl Session {
             // The leader itself made the session after that, by a write.
             lifetime: Lifetime::new(valid_until(sent, client.session_timeout())),
             beats: Mutex::new(Heartbeats::new(client.session_timeout(), sent)),
-            nodes: AtomicUsize::new(0),
+            nodes: Arc::default(),
             watches: Watches::below(client.path()),
             state: watch::channel(State::Answering).0,
             outage,
@@ -145,18 +142,9 @@ impl Session {
         self.set_state(State::Suspect);
     }
 
-    /// Counts a node that may exist in this session, until [`node_ends`](Self::node_ends).
-    pub(super) fn node_begins(&self) {
-        self.nodes.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(super) fn node_ends(&self) {
-        self.nodes.fetch_sub(1, Ordering::Relaxed);
-    }
-
     /// Whether a node exists in the session, or may exist.
     pub(super) fn has_nodes(&self) -> bool {
-        self.nodes.load(Ordering::Relaxed) > 0
+        Arc::strong_count(&self.nodes) > 1
     }
 
     /// Subscribes to the changes of the state.
