@@ -10,10 +10,7 @@
 //! If the bound is too low, as after a jump of the server's clock, the server refuses the request and states its time,
 //! and the client repeats the request.
 
-use std::{
-    sync::{Mutex, MutexGuard},
-    time::Duration,
-};
+use std::{sync::Mutex, time::Duration};
 
 use crate::{sync::lock, time::clock::Instant};
 
@@ -38,15 +35,11 @@ struct Known {
 }
 
 impl ServerClock {
-    fn known(&self) -> MutexGuard<'_, Option<Known>> {
-        lock(&self.0)
-    }
-
     /// Updates the bounds from the answer to a request that was sent at `sent`. The server answered at `time`, in µs of
     /// its clock, and the answer arrived at `arrived`.
     pub(crate) fn learn(&self, sent: Instant, arrived: Instant, time: u64) {
         let bound = ahead(arrived, time);
-        let mut known = self.known();
+        let mut known = lock(&self.0);
         let was_set_back = |known: &Known| ahead(sent, time) + DRIFT < known.best.max(known.before);
         *known = Some(match *known {
             Some(known) if !was_set_back(&known) => {
@@ -63,12 +56,12 @@ impl ServerClock {
     /// Replaces all bounds with the bound from this answer, because the server's clock has jumped.
     pub(crate) fn replace(&self, arrived: Instant, time: u64) {
         let bound = ahead(arrived, time);
-        *self.known() = Some(Known { best: bound, before: bound, since: arrived });
+        *lock(&self.0) = Some(Known { best: bound, before: bound, since: arrived });
     }
 
     /// Returns a lower bound on the server's time at `moment`, in µs; zero before the first answer.
     pub(crate) fn at(&self, moment: Instant) -> u64 {
-        self.known().map_or(0, |known| {
+        lock(&self.0).map_or(0, |known| {
             let micros = micros(moment).saturating_add(known.best.max(known.before));
             u64::try_from(micros).unwrap_or_default()
         })

@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     mem,
     sync::{
-        Mutex, MutexGuard,
+        Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
@@ -33,10 +33,6 @@ impl<H> Lifetime<H> {
         }
     }
 
-    fn holds(&self) -> MutexGuard<'_, Holds<H>> {
-        lock(&self.holds)
-    }
-
     /// Moves the deadline to `valid_until`, unless the deadline is later already.
     pub(in crate::backend) fn extend(&self, valid_until: Instant) {
         self.valid_until.fetch_max(valid_until.as_nanos(), Ordering::AcqRel);
@@ -55,7 +51,7 @@ impl<H> Lifetime<H> {
     /// the grant, the hold is lost at once.
     pub(in crate::backend) fn register(&self, number: i64, hold: H, notifier: LossNotifier) {
         {
-            let mut holds = self.holds();
+            let mut holds = lock(&self.holds);
             if !self.has_ended() {
                 holds.insert(number, (hold, notifier));
                 return;
@@ -66,12 +62,12 @@ impl<H> Lifetime<H> {
 
     /// Removes a hold that was released: its holder is not notified of a loss any more.
     pub(in crate::backend) fn forget(&self, number: i64) {
-        self.holds().remove(&number);
+        lock(&self.holds).remove(&number);
     }
 
     /// Notifies the holder of one hold of its loss; the session goes on.
     pub(in crate::backend) fn lose(&self, number: i64, why: &str) {
-        let lost = self.holds().remove(&number);
+        let lost = lock(&self.holds).remove(&number);
         if let Some((_, notifier)) = lost {
             notifier.notify(why);
         }
@@ -80,7 +76,7 @@ impl<H> Lifetime<H> {
     /// Ends the session, and notifies the holder of each registered hold that the hold is lost.
     pub(in crate::backend) fn end(&self, why: &str) {
         let lost = {
-            let mut holds = self.holds();
+            let mut holds = lock(&self.holds);
             self.ended.store(true, Ordering::Release);
             mem::take(&mut *holds)
         };
@@ -94,7 +90,7 @@ impl<H> Lifetime<H> {
 impl<H: Clone> Lifetime<H> {
     /// Returns what the store keeps of each registered hold.
     pub(in crate::backend) fn registered(&self) -> Vec<H> {
-        self.holds().values().map(|(hold, _)| hold.clone()).collect()
+        lock(&self.holds).values().map(|(hold, _)| hold.clone()).collect()
     }
 }
 

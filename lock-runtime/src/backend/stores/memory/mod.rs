@@ -157,13 +157,8 @@ impl Memory {
 }
 
 impl Store {
-    /// Locks the shard of the state to which the lock `name` belongs.
-    fn lock(&self, name: &str) -> MutexGuard<'_, State> {
-        self.state.of(name)
-    }
-
     fn release(&self, name: &str, owner: OwnerToken) -> bool {
-        let mut state = self.lock(name);
+        let mut state = self.state.of(name);
         let now = now();
         let (was_held, next) = state.locks.release(name, owner, now);
         state.waiting.remove(&owner);
@@ -181,7 +176,7 @@ impl Store {
         let place = Place { store: self, key, owner };
         let queues = request.wait != Wait::No;
         let (answer, mut told) = {
-            let mut state = self.lock(key.stored());
+            let mut state = self.state.of(key.stored());
             let now = now();
             let answer = state.locks.acquire(key, owner, request.ttl, queues, now);
             // The first waiter in the queue has not checked since the lease expired. The lock is granted to this waiter
@@ -218,7 +213,7 @@ impl Store {
                 Ok(GrantNotice { fence, at }) = &mut *told => return Ok(place.granted(request, fence, at)),
                 looked = looked => looked?,
             }
-            let mut state = self.lock(key.stored());
+            let mut state = self.state.of(key.stored());
             let now = now();
             let next = state.locks.expire(key.stored(), now);
             state.tell(next.as_ref(), now);
@@ -321,7 +316,7 @@ impl Renew for Memory {
             }
             let renew = |id: &LeaseId| {
                 let (name, fence) = (id.key.stored(), id.token.micros());
-                self.0.lock(name).locks.renew(name, id.owner, fence, id.ttl, now())
+                self.0.state.of(name).locks.renew(name, id.owner, fence, id.ttl, now())
             };
             due.iter()
                 .map(
@@ -377,7 +372,7 @@ impl Lease for MemoryLease {
 
     fn may_hand_over(&self) -> HandOver {
         let name = self.id.key.stored();
-        let others = self.store.lock(name).locks.waiting(name);
+        let others = self.store.state.of(name).locks.waiting(name);
         if others == 0 { HandOver::uncontended() } else { HandOver::contended() }
     }
 }

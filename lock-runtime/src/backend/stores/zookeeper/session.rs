@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, MutexGuard, Weak},
+    sync::{Arc, Mutex, Weak},
     time::Duration,
 };
 
@@ -85,13 +85,9 @@ impl Session {
         self.client.session_timeout()
     }
 
-    fn beats(&self) -> MutexGuard<'_, Heartbeats> {
-        lock(&self.beats)
-    }
-
     /// Moves the deadline forward, now that a write sent at `sent` was carried out.
     pub(super) fn wrote(&self, sent: Instant) {
-        let until = self.beats().valid_until(sent);
+        let until = lock(&self.beats).valid_until(sent);
         if let Some(until) = until {
             self.lifetime.extend(until);
         }
@@ -99,13 +95,13 @@ impl Session {
 
     /// Time between two heartbeats.
     pub(super) fn interval(&self) -> Duration {
-        self.beats().interval()
+        lock(&self.beats).interval()
     }
 
     /// Records that a heartbeat sent at `sent` was answered.
     pub(super) fn heartbeat_answered(&self, sent: Instant, probe: Probe) {
         let interval = {
-            let mut beats = self.beats();
+            let mut beats = lock(&self.beats);
             beats.answered(sent, Instant::now());
             beats.interval()
         };
@@ -116,7 +112,7 @@ impl Session {
             }
             // The write that asks for a lock would prove as much.
             Probe::Read => {
-                let proved = self.beats().valid_until(sent);
+                let proved = lock(&self.beats).valid_until(sent);
                 proved.unwrap_or(Instant::from_nanos(0)).max(self.lifetime.valid_until())
             }
         };
