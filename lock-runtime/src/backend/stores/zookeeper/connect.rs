@@ -24,7 +24,7 @@ pub(super) async fn open(config: &Config, outage: &Arc<Outage>) -> Result<Arc<Se
 fn begin(client: zk::Client, sent: Instant, config: &Config, outage: Arc<Outage>) -> Arc<Session> {
     let states = client.state_watcher();
     let session = Arc::new(Session::new(client, sent, config, outage));
-    tokio::spawn(heartbeat::keep(Arc::downgrade(&session), states, session.interval()));
+    tokio::spawn(heartbeat::keep(Arc::downgrade(&session), states));
     session
 }
 

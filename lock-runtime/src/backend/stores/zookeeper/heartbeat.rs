@@ -3,7 +3,6 @@
 use std::{
     sync::{Arc, Weak},
     thread,
-    time::Duration,
 };
 
 use ::zookeeper_client as zk;
@@ -34,7 +33,6 @@ struct Task {
     states: zk::StateWatcher,
     /// The state in which a panic has left the connection, to be handled once more.
     left: Option<zk::SessionState>,
-    interval: Duration,
 }
 
 impl Task {
@@ -53,18 +51,19 @@ impl Drop for Task {
         if thread::panicking() && self.session.upgrade().is_some_and(lasts) {
             let left = Some(self.states.state()).filter(|state| *state != zk::SessionState::SyncConnected);
             let (session, states) = (Weak::clone(&self.session), self.states.clone());
-            background::handle().spawn(run(Self { session, states, left, interval: self.interval }));
+            background::handle().spawn(run(Self { session, states, left }));
         }
     }
 }
 
 /// Sends heartbeats and reports their answers to the session, until the session has ended or is dropped.
-pub(super) async fn keep(session: Weak<Session>, states: zk::StateWatcher, interval: Duration) {
-    run(Task { session, states, left: None, interval }).await;
+pub(super) async fn keep(session: Weak<Session>, states: zk::StateWatcher) {
+    run(Task { session, states, left: None }).await;
 }
 
 async fn run(mut task: Task) {
-    let (session, interval) = (Weak::clone(&task.session), task.interval);
+    let session = Weak::clone(&task.session);
+    let Some(interval) = session.upgrade().map(|session| session.interval()) else { return };
     let mut connected = true;
     // The pending heartbeats: several if answers take longer than an interval.
     let mut under_way = JoinSet::new();
