@@ -149,15 +149,10 @@ impl<'a> Attempt<'a> {
     }
 
     async fn list(&self) -> Result<Vec<String>, Failure> {
-        let session = self.contender.session();
         // Lists nothing while the servers are silent: even the first place is worthless while the session may have
         // ended.
-        session.answering().await?;
-        match session.answer(session.client().list_children(self.contender.parent())).await {
-            // The lock's node is gone, and with it our node below.
-            Err(zk::Error::NoNode) => Ok(Vec::new()),
-            listed => listed.map_err(Failure::of),
-        }
+        self.contender.session().answering().await?;
+        self.contender.list().await.map_err(Failure::of)
     }
 
     fn place<'c>(&self, children: &'c [String]) -> Place<'c> {

@@ -101,6 +101,17 @@ impl Contender {
         self.path().map(|path| if chroot == "/" { path } else { format!("{chroot}{path}") })
     }
 
+    /// Lists the contenders for the lock: none if the lock's node is gone.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(super) async fn list(&self) -> Result<Vec<String>, zk::Error> {
+        match self.session.answer(self.session.client().list_children(&self.parent)).await {
+            Err(zk::Error::NoNode) => Ok(Vec::new()),
+            listed => listed,
+        }
+    }
+
     /// Checks whether the server created the node although its answer was lost.
     ///
     /// `Ok(false)` is definite: the node does not exist, and no pending request can create it any more.
@@ -113,11 +124,7 @@ impl Contender {
         // one they are once the session has moved there, which happens before the vote on this write. Once it is
         // answered, the server knows everything that was carried out before it.
         self.session.answer(self.session.write_barrier()).await?;
-        let children = match self.session.answer(client.list_children(&self.parent)).await {
-            Ok(children) => children,
-            Err(zk::Error::NoNode) => return Ok(false),
-            Err(error) => return Err(error),
-        };
+        let children = self.list().await?;
         let Some(name) = children.into_iter().find(|child| child.starts_with(&self.prefix)) else {
             return Ok(false);
         };
