@@ -8,7 +8,7 @@ pub const MUTANTS: &[Mutant] = &[
         edits: &[Rust {
             file: "backend/stores/zookeeper/heartbeat.rs",
             from: "    session.write_barrier().await.map(|()| Probe::Write)",
-            to: "    if mutant!() { session.client().sync(\"/\").await? } else { session.write_barrier().await? }
+            to: "    if mutant!() { session.client.sync(\"/\").await? } else { session.write_barrier().await? }
     Ok(Probe::Write)",
         }],
         caught_by: &[
@@ -21,7 +21,7 @@ pub const MUTANTS: &[Mutant] = &[
             file: "backend/stores/zookeeper/heartbeat.rs",
             from: "async fn probe(session: Arc<Session>) -> Result<Probe, zk::Error> {",
             to: "async fn probe(session: Arc<Session>) -> Result<Probe, zk::Error> {
-    if mutant!() { return session.client().check_stat(\"/\").await.map(|_| Probe::Write); }",
+    if mutant!() { return session.client.check_stat(\"/\").await.map(|_| Probe::Write); }",
         }],
         caught_by: &[
             "servers zookeeper_ensemble::the_holder_at_a_follower_that_is_cut_off_is_told_before_the_next_one_holds",

@@ -65,7 +65,7 @@ impl<'a> Attempt<'a> {
 
     async fn contend(&mut self) -> Result<Ended, Failure> {
         // Subscribes before the first request, so that no change of the session's state is missed.
-        let states = self.contender.session().states();
+        let states = self.contender.session.states();
         let Some(children) = self.join().await? else { return Ok(self.gone()) };
         if queue::is_used_up(self.name()) {
             return self.use_up().await;
@@ -80,11 +80,11 @@ impl<'a> Attempt<'a> {
     ///
     /// Returns `None` if the node definitely does not exist; a new attempt has to request another node.
     async fn join(&mut self) -> Result<Option<Vec<String>>, Failure> {
-        let session = Arc::clone(self.contender.session());
-        let client = session.client();
+        let session = Arc::clone(&self.contender.session);
+        let client = &session.client;
         let template = self.contender.template();
         let data = names::process();
-        let options = zk::CreateMode::EphemeralSequential.with_acls(session.acls());
+        let options = zk::CreateMode::EphemeralSequential.with_acls(session.acls);
         loop {
             // Sends nothing while the servers are silent: a disconnected driver would queue the request and send it
             // later, even if the caller has given up by then.
@@ -94,7 +94,7 @@ impl<'a> Attempt<'a> {
             // Both calls send their requests at once, before they are polled; the server executes the requests in this
             // order.
             let create = client.create(&template, data.as_bytes(), &options);
-            let list = client.list_children(self.contender.parent());
+            let list = client.list_children(&self.contender.parent);
             let (created, listed) = tokio::join!(session.answer(create), session.answer(list));
             match created {
                 Ok((stat, number)) => self.contender.was_made(number, &stat),
@@ -134,11 +134,11 @@ impl<'a> Attempt<'a> {
     /// The lock's node is a container: the servers remove it after it has been empty for a while, but only if it has
     /// ever had a child. The client that creates the container may fail before it adds its contender.
     async fn make_parent(&self, session: &Session) -> Result<(), Failure> {
-        let (client, path) = (session.client(), self.contender.parent());
+        let (client, path) = (&session.client, &self.contender.parent);
         let child = format!("{path}/made");
         let mut all = client.new_multi_writer();
-        all.add_create(path, b"", &zk::CreateMode::Container.with_acls(session.acls()))
-            .and_then(|()| all.add_create(&child, b"", &zk::CreateMode::Persistent.with_acls(session.acls())))
+        all.add_create(path, b"", &zk::CreateMode::Container.with_acls(session.acls))
+            .and_then(|()| all.add_create(&child, b"", &zk::CreateMode::Persistent.with_acls(session.acls)))
             .and_then(|()| all.add_delete(&child, None))
             .map_err(Failure::of)?;
         let made = all.commit();
@@ -151,7 +151,7 @@ impl<'a> Attempt<'a> {
     async fn list(&self) -> Result<Vec<String>, Failure> {
         // Lists nothing while the servers are silent: even the first place is worthless while the session may have
         // ended.
-        self.contender.session().answering().await?;
+        self.contender.session.answering().await?;
         self.contender.list().await.map_err(Failure::of)
     }
 
@@ -162,9 +162,9 @@ impl<'a> Attempt<'a> {
     /// Leaves the queue, whose sequence numbers are used up, and deletes the lock's node once the node has no children.
     /// In a new node, the numbers begin anew.
     async fn use_up(&mut self) -> Result<Ended, Failure> {
-        let (busy, session) = (self.busy().await, Arc::clone(self.contender.session()));
+        let (busy, session) = (self.busy().await, Arc::clone(&self.contender.session));
         for attempt in 0.. {
-            match session.answer(session.client().delete(self.contender.parent(), None)).await {
+            match session.answer(session.client.delete(&self.contender.parent, None)).await {
                 Ok(()) | Err(zk::Error::NoNode) => return Ok(Ended::Gone),
                 Err(zk::Error::NotEmpty) => {}
                 Err(error) => return Err(Failure::of(error)),
@@ -247,14 +247,14 @@ impl<'a> Attempt<'a> {
     /// Completes when the contender `before` us has left the queue, or its node has changed in another way. Without
     /// room for a watch, completes after a pause.
     async fn left(&self, before: &str) -> Result<(), Failure> {
-        let session = self.contender.session();
-        let path = format!("{}/{before}", self.contender.parent());
+        let session = &self.contender.session;
+        let path = format!("{}/{before}", self.contender.parent);
         let Some(_room) = session.watches.room_for_ahead(&path) else {
             // Not `Progress::sleep_until`: an unpolled waiter has to leave, because it may be the first by now.
             clock::sleep_until(Instant::now() + UNWATCHED_PAUSE).await;
             return Ok(());
         };
-        match session.answer(session.client().get_and_watch_data(&path)).await {
+        match session.answer(session.client.get_and_watch_data(&path)).await {
             Ok((_, _, watcher)) => {
                 // If the driver is gone, the caller learns from its next request.
                 let _ = watches::changed(watcher).await;

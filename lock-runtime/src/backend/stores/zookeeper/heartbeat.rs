@@ -135,7 +135,7 @@ async fn run(mut task: Task) {
 /// Sends one heartbeat and waits for its answer.
 async fn probe(session: Arc<Session>) -> Result<Probe, zk::Error> {
     if !session.has_nodes() {
-        return session.client().sync("/").await.map(|()| Probe::Read);
+        return session.client.sync("/").await.map(|()| Probe::Read);
     }
     session.write_barrier().await.map(|()| Probe::Write)
 }

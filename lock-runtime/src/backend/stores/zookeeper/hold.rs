@@ -29,12 +29,12 @@ use crate::{
 /// The node of one attempt, in one session. Its name is unique to the attempt, so a node found under that name is
 /// ours.
 pub(super) struct Contender {
-    session: Arc<Session>,
+    pub(super) session: Arc<Session>,
     /// Counts the node in the session.
     _node: Arc<()>,
     key: LockKey,
     /// The lock's node.
-    parent: String,
+    pub(super) parent: String,
     /// The beginning of the node's name; the server appends the sequence number.
     prefix: String,
     made: OnceLock<Made>,
@@ -68,14 +68,6 @@ impl Contender {
         })
     }
 
-    pub(super) fn session(&self) -> &Arc<Session> {
-        &self.session
-    }
-
-    pub(super) fn parent(&self) -> &str {
-        &self.parent
-    }
-
     pub(super) fn made(&self) -> Option<&Made> {
         self.made.get()
     }
@@ -97,7 +89,7 @@ impl Contender {
 
     /// The node's path from the root of the ensemble, once the node is known to exist.
     pub(super) fn absolute_path(&self) -> Option<String> {
-        let chroot = self.session.client().path();
+        let chroot = self.session.client.path();
         self.path().map(|path| if chroot == "/" { path } else { format!("{chroot}{path}") })
     }
 
@@ -106,7 +98,7 @@ impl Contender {
     /// # Cancel safety
     /// Cancel safe.
     pub(super) async fn list(&self) -> Result<Vec<String>, zk::Error> {
-        match self.session.answer(self.session.client().list_children(&self.parent)).await {
+        match self.session.answer(self.session.client.list_children(&self.parent)).await {
             Err(zk::Error::NoNode) => Ok(Vec::new()),
             listed => listed,
         }
@@ -119,7 +111,7 @@ impl Contender {
     /// # Cancel safety
     /// Cancel safe.
     pub(super) async fn find(&self) -> Result<bool, zk::Error> {
-        let client = self.session.client();
+        let client = &self.session.client;
         // On the connection that carried the request to create the node, requests are carried out in order. On another
         // one they are once the session has moved there, which happens before the vote on this write. Once it is
         // answered, the server knows everything that was carried out before it.
@@ -146,7 +138,7 @@ impl Contender {
             return Ok(Released::NotHeld);
         }
         let path = self.path().expect("made or found");
-        match self.session.answer(self.session.client().delete(&path, None)).await {
+        match self.session.answer(self.session.client.delete(&path, None)).await {
             Ok(()) => Ok(Released::Released),
             // The previous deletion was applied, and its answer was lost.
             Err(zk::Error::NoNode) if self.delete_unanswered.load(Ordering::Acquire) => {
@@ -190,7 +182,7 @@ impl HeldNode for Contender {
 
 async fn watch(node: Arc<Contender>, path: String, _room: Room) {
     let session = Arc::clone(&node.session);
-    match session.answer(session.client().check_and_watch_stat(&path)).await {
+    match session.answer(session.client.check_and_watch_stat(&path)).await {
         Ok((Some(_), watcher)) => {
             // A watch must not keep the session open.
             let node = Arc::downgrade(&node);

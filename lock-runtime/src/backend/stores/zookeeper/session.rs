@@ -41,8 +41,9 @@ pub(super) trait HeldNode: Send + Sync {
 
 /// A session. Dropping it closes it, which removes its nodes.
 pub(super) struct Session {
-    client: zk::Client,
-    acls: zk::Acls<'static>,
+    pub(super) client: zk::Client,
+    /// The ACL of our nodes.
+    pub(super) acls: zk::Acls<'static>,
     response_timeout: Duration,
     beats: Mutex<Heartbeats>,
     /// The session's deadline, which writes move forward, its end, and its holds.
@@ -70,14 +71,6 @@ impl Session {
             outage,
             client,
         }
-    }
-
-    pub(super) fn client(&self) -> &zk::Client {
-        &self.client
-    }
-
-    pub(super) fn acls(&self) -> zk::Acls<'static> {
-        self.acls
     }
 
     /// The session timeout that the servers granted, which may differ from the one requested.
