@@ -91,6 +91,11 @@ impl LockError {
         }))
     }
 
+    /// Creates an error of the kind [`Backend`](LockErrorKind::Backend).
+    pub(crate) fn backend(message: impl Into<String>) -> Self {
+        Self::new(LockErrorKind::Backend, message)
+    }
+
     /// Adds the lock that the error is about.
     #[must_use]
     pub fn with_key(mut self, key: &LockKey) -> Self {

@@ -4,7 +4,7 @@ use std::{error::Error, fmt, future::Future, sync::Arc, time::Duration};
 
 use tokio::time::timeout;
 
-use crate::{LockError, LockErrorKind, backend::BoxFuture};
+use crate::{LockError, backend::BoxFuture};
 
 /// The user name and password for a new connection to a store, from a program whose credentials change while it runs.
 ///
@@ -52,7 +52,7 @@ impl Provider {
             Box::pin(async {
                 provided.await.map_err(|error| {
                     let message = "the program provided no credentials for a new connection to its store";
-                    LockError::new(LockErrorKind::Backend, message).with_source(Provided(error.into()))
+                    LockError::backend(message).with_source(Provided(error.into()))
                 })
             })
         }))
@@ -68,7 +68,7 @@ impl Provider {
                 "the program provided no credentials for a new connection to its store within {limit:?} \
                  (`connect_timeout`)"
             );
-            Err(LockError::new(LockErrorKind::Backend, message))
+            Err(LockError::backend(message))
         })
     }
 }

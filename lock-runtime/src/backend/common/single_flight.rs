@@ -8,7 +8,7 @@ use std::{
 
 use tokio::sync::SetOnce;
 
-use crate::{LockError, LockErrorKind, sync::lock, time::clock::Instant};
+use crate::{LockError, sync::lock, time::clock::Instant};
 
 /// Pause after a failed attempt, so that many callers do not cause many attempts.
 pub(in crate::backend) const PAUSE: Duration = Duration::from_millis(50);
@@ -85,7 +85,7 @@ impl<T: Clone> SingleFlight<T> {
             }
         };
         let made = attempt.wait().await.clone();
-        made.unwrap_or_else(|| Err(LockError::new(LockErrorKind::Backend, given_up)))
+        made.unwrap_or_else(|| Err(LockError::backend(given_up)))
     }
 
     /// Ends an attempt, and gives its result to all callers that joined it.
@@ -147,7 +147,7 @@ mod tests {
         let get = || flight.get(|_| true, begin, "given up");
         let (given_up, ()) = tokio::join!(biased; get(), async { drop(kept.try_recv().expect("begun")) });
         assert_eq!(given_up.expect_err("it was dropped").message(), "given up");
-        let error = || LockError::new(LockErrorKind::Backend, "away");
+        let error = || LockError::backend("away");
         let fail = async { flight.finish(kept.try_recv().expect("begun anew"), Err(error())) };
         let (failed, ()) = tokio::join!(biased; get(), fail);
         assert_eq!(failed.expect_err("it failed").message(), "away");

@@ -17,7 +17,7 @@ use tokio::sync::Mutex;
 
 use super::settings::Files;
 use crate::{
-    LockError, LockErrorKind,
+    LockError,
     backend::common::{settings::invalid, threads},
 };
 
@@ -67,6 +67,10 @@ impl Tls {
 
     /// Reads the files.
     ///
+    /// # Errors
+    /// All errors but that of a missing provider are retryable: while files are being replaced, they may not fit
+    /// together for a moment.
+    ///
     /// # Cancel safety
     /// Cancel safe.
     pub(in crate::backend) async fn read(&self) -> Result<Certificates, LockError> {
@@ -77,7 +81,7 @@ impl Tls {
         };
         // A slow file system must not block the library's own thread, which renews locks.
         threads::run(read).await.unwrap_or_else(|error| {
-            Err(failed(format!("the certificates for {} could not be read: {error}", self.store)))
+            Err(LockError::backend(format!("the certificates for {} could not be read: {error}", self.store)))
         })
     }
 
@@ -107,7 +111,7 @@ impl Tls {
         let client = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(|error| {
-                failed(format!("TLS is not possible with this process's cryptography: {error}"))
+                LockError::backend(format!("TLS is not possible with this process's cryptography: {error}"))
             })?
             .with_webpki_verifier(verifier);
         let Some(Identity { cert, key }) = &self.identity else {
@@ -136,7 +140,7 @@ impl Tls {
         roots.add_parsable_certificates(found.certs);
         if roots.is_empty() {
             let why = found.errors.first().map_or_else(String::new, |error| format!(" ({error})"));
-            return Err(failed(format!(
+            return Err(LockError::backend(format!(
                 "this system has no CA certificates{why}; install them, or name a file with `tls_ca` in the {} URL",
                 self.store
             )));
@@ -146,7 +150,7 @@ impl Tls {
 
     fn text(&self, setting: &str, path: &Path) -> Result<String, LockError> {
         fs::read_to_string(path).map_err(|error| {
-            failed(format!(
+            LockError::backend(format!(
                 "cannot read `{}`, named by `{setting}` in the {} URL: {}",
                 path.display(),
                 self.store,
@@ -170,7 +174,11 @@ impl Tls {
     }
 
     fn unusable(&self, setting: &str, path: &Path, what: &str) -> LockError {
-        failed(format!("`{}`, named by `{setting}` in the {} URL, has {what}", path.display(), self.store))
+        LockError::backend(format!(
+            "`{}`, named by `{setting}` in the {} URL, has {what}",
+            path.display(),
+            self.store
+        ))
     }
 
     /// Returns the error for a `tls_ca` without a usable certificate.
@@ -239,15 +247,10 @@ fn compiled_in() -> Result<CryptoProvider, LockError> {
 #[cfg(not(any(feature = "tls-aws-lc-rs", feature = "tls-ring")))]
 fn compiled_in() -> Result<CryptoProvider, LockError> {
     Err(LockError::new(
-        LockErrorKind::Unsupported,
+        crate::LockErrorKind::Unsupported,
         "TLS has no cryptography in this program; switch on the feature `tls-aws-lc-rs` or `tls-ring` of lock-runtime, or \
          install a default `CryptoProvider` of rustls before connecting",
     ))
-}
-
-/// Returns a retryable error: while files are being replaced, they may not fit together for a moment.
-fn failed(message: String) -> LockError {
-    LockError::new(LockErrorKind::Backend, message)
 }
 
 #[cfg(test)]
@@ -258,7 +261,7 @@ mod tests {
     #[test]
     fn without_cryptography_connecting_names_the_features() {
         let error = install_provider().expect_err("nothing is compiled in, and no default is set");
-        assert_eq!(error.kind(), LockErrorKind::Unsupported, "{error}");
+        assert_eq!(error.kind(), crate::LockErrorKind::Unsupported, "{error}");
         for word in ["`tls-aws-lc-rs`", "`tls-ring`", "default `CryptoProvider`"] {
             assert!(error.to_string().contains(word), "{word}: {error}");
         }

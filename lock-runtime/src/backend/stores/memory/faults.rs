@@ -8,7 +8,7 @@ use std::{
 use tokio::sync::watch;
 
 use crate::{
-    LockError, LockErrorKind,
+    LockError,
     time::clock::{self, Instant},
 };
 
@@ -41,10 +41,7 @@ impl Faults {
     pub(super) async fn pass(&self, began: Instant, limit: Instant) -> Result<(), LockError> {
         self.delay(began, limit).await?;
         if self.failing.load(Ordering::Acquire) {
-            return Err(LockError::new(
-                LockErrorKind::Backend,
-                "the in-process store fails on demand (`Memory::set_failing`)",
-            ));
+            return Err(LockError::backend("the in-process store fails on demand (`Memory::set_failing`)"));
         }
         Ok(())
     }
@@ -65,8 +62,7 @@ impl Faults {
             return if due <= limit {
                 Ok(())
             } else {
-                Err(LockError::new(
-                    LockErrorKind::Backend,
+                Err(LockError::backend(
                     "the in-process store did not answer in time, on demand (`Memory::set_delay`)",
                 ))
             };

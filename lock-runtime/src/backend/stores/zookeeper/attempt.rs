@@ -21,7 +21,7 @@ use super::{
     watches,
 };
 use crate::{
-    FencingToken, LockError, LockErrorKind,
+    FencingToken, LockError,
     backend::{Acquire, Acquired, Grant, Held, Wait},
     time::{
         backoff::backoff,
@@ -310,8 +310,5 @@ impl Drop for Attempt<'_> {
 
 /// Returns the error of an acquisition whose nodes keep vanishing, or whose node vanished at the end of the wait.
 pub(super) fn gone() -> LockError {
-    LockError::new(
-        LockErrorKind::Backend,
-        "the place in ZooKeeper's queue was lost: the session ended, or the node was removed",
-    )
+    LockError::backend("the place in ZooKeeper's queue was lost: the session ended, or the node was removed")
 }

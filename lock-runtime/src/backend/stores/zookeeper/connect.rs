@@ -6,7 +6,7 @@ use ::zookeeper_client as zk;
 
 use super::{config::Config, diagnosis, error::Failure, heartbeat, session::Session, tls::Certificates};
 use crate::{
-    LockError, LockErrorKind,
+    LockError,
     backend::common::{outage::Outage, threads},
     time::clock::Instant,
 };
@@ -33,19 +33,16 @@ async fn connect(config: &Config) -> Result<zk::Client, LockError> {
     let limit = config.connect_timeout;
     let end = Instant::now() + limit;
     let late = |_| {
-        LockError::new(
-            LockErrorKind::Backend,
-            format!(
-                "ZooKeeper at {} did not answer within {limit:?}; check addresses, ports and firewall",
-                config.servers
-            ),
-        )
+        LockError::backend(format!(
+            "ZooKeeper at {} did not answer within {limit:?}; check addresses, ports and firewall",
+            config.servers
+        ))
     };
     // The driver's look-up of a name panics if no thread can be started.
     if config.hosts().iter().any(|(host, _)| host.parse::<IpAddr>().is_err()) {
         threads::run(|| ()).await.map_err(|error| {
             let message = format!("cannot connect to ZooKeeper at {}: {error}", config.servers);
-            LockError::new(LockErrorKind::Backend, message)
+            LockError::backend(message)
         })?;
     }
     let certificates = match &config.tls {

@@ -54,7 +54,6 @@ pub fn begin<'c>(client: &'c zk::Client, held: &HeldLock) -> Result<zk::CheckWri
         .with_key(held.key()));
     };
     client.new_check_writer(below, None).map_err(|error| {
-        LockError::new(LockErrorKind::Backend, "ZooKeeper's driver refuses the path of the lock")
-            .with_source(error)
+        LockError::backend("ZooKeeper's driver refuses the path of the lock").with_source(error)
     })
 }

@@ -16,7 +16,7 @@ use super::{
     watches::Watches,
 };
 use crate::{
-    LockError, LockErrorKind,
+    LockError,
     backend::common::{outage::Outage, session::Lifetime},
     sync::lock,
     time::{clock::Instant, deadline::valid_until},
@@ -120,7 +120,7 @@ impl Session {
 
     /// Records that the connection was lost. The session may still live.
     pub(super) fn disconnected(&self) {
-        let error = LockError::new(LockErrorKind::Backend, "the connection was lost");
+        let error = LockError::backend("the connection was lost");
         // The log comes last, because its subscriber may panic.
         self.suspect();
         self.outage.begins(Instant::now(), &error);
@@ -147,7 +147,7 @@ impl Session {
     /// # Cancel safety
     /// Cancel safe.
     pub(super) async fn answering(&self) -> Result<(), Failure> {
-        let ended = || Failure::Ended(LockError::new(LockErrorKind::Backend, SESSION_OVER));
+        let ended = || Failure::Ended(LockError::backend(SESSION_OVER));
         let mut states = self.states();
         let known = states.wait_for(|state| *state != State::Suspect);
         match tokio::time::timeout(self.response_timeout, known).await {
@@ -213,10 +213,7 @@ pub(super) const SESSION_OVER: &str = "the session with ZooKeeper is over";
 
 /// The error of callers that wait for silent servers.
 pub(super) fn silent() -> LockError {
-    LockError::new(
-        LockErrorKind::Backend,
-        "ZooKeeper does not answer, or answers too late to rely on the session",
-    )
+    LockError::backend("ZooKeeper does not answer, or answers too late to rely on the session")
 }
 
 /// Returns `Ok` if the answer shows that a majority has voted for a transaction of a live session.

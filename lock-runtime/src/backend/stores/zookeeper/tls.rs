@@ -3,8 +3,6 @@
 use ::zookeeper_client as zk;
 
 #[cfg(feature = "tls")]
-use crate::LockErrorKind;
-#[cfg(feature = "tls")]
 use crate::backend::common::{
     threads,
     tls::{self, Look, install_provider, probe},
@@ -30,7 +28,7 @@ impl Certificates {
         // The driver parses the certificates again, which must not hold up the thread that renews locks.
         threads::run(move || Self::parse(ours, &tls)).await.unwrap_or_else(|error| {
             let message = format!("the certificates for ZooKeeper could not be read: {error}");
-            Err(LockError::new(LockErrorKind::Backend, message))
+            Err(LockError::backend(message))
         })
     }
 
