@@ -93,11 +93,7 @@ impl Session {
 
     /// Records that a heartbeat sent at `sent` was answered.
     pub(super) fn heartbeat_answered(&self, sent: Instant, probe: Probe) {
-        let interval = {
-            let mut beats = lock(&self.beats);
-            beats.answered(sent, Instant::now());
-            beats.interval()
-        };
+        lock(&self.beats).answered(sent, Instant::now());
         let proved = match probe {
             Probe::Write => {
                 self.wrote(sent);
@@ -111,7 +107,7 @@ impl Session {
         };
         // After an outage, three intervals pass before a heartbeat sent since then proves anything. A grant that
         // rests on less would be given back as worthless.
-        let enough = proved.remaining() >= interval * 4;
+        let enough = proved.remaining() >= self.interval() * 4;
         self.set_state(if enough { State::Answering } else { State::Suspect });
         if enough {
             self.outage.ends();
