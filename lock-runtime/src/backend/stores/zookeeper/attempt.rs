@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     FencingToken, LockError,
-    backend::{Acquire, Acquired, Grant, Held, Wait},
+    backend::{Acquire, Acquired, Grant, Held},
     time::{
         backoff::backoff,
         clock::{self, Instant},
@@ -69,9 +69,6 @@ impl<'a> Attempt<'a> {
         let Some(children) = self.join().await? else { return Ok(self.gone()) };
         if queue::is_used_up(self.name()) {
             return self.use_up().await;
-        }
-        if self.request.wait == Wait::No {
-            return Ok(self.try_once(&children).await);
         }
         self.wait(children, states).await
     }
@@ -179,15 +176,7 @@ impl<'a> Attempt<'a> {
         Ok(busy)
     }
 
-    async fn try_once(&mut self, children: &[String]) -> Ended {
-        match self.place(children) {
-            Place::First => self.granted(),
-            Place::Gone => self.gone(),
-            Place::Behind(_) => self.busy().await,
-        }
-    }
-
-    /// Waits until no contender is ahead of us.
+    /// Waits until no contender is ahead of us, or the wait is over.
     async fn wait(
         &mut self,
         mut children: Vec<String>,
