@@ -52,7 +52,9 @@ impl Provider {
             Box::pin(async {
                 provided.await.map_err(|error| {
                     let message = "the program provided no credentials for a new connection to its store";
-                    LockError::backend(message).with_source(Provided(error.into()))
+                    // A box of an error is not itself an `Error`, so it could not be a source.
+                    let source: Arc<dyn Error + Send + Sync> = Arc::from(error.into());
+                    LockError::backend(message).with_source(source)
                 })
             })
         }))
@@ -76,21 +78,5 @@ impl Provider {
 impl fmt::Debug for Provider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Provider")
-    }
-}
-
-/// The program's own error. A box of an error is not itself an [`Error`], so it could not be a source.
-#[derive(Debug)]
-struct Provided(Box<dyn Error + Send + Sync>);
-
-impl fmt::Display for Provided {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl Error for Provided {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.0.source()
     }
 }
