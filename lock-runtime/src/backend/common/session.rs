@@ -17,11 +17,9 @@ pub(in crate::backend) struct Lifetime<H = ()> {
     valid_until: AtomicU64,
     /// Changes only under the mutex of the holds, so that a hold is either registered before the end or sees the end.
     ended: AtomicBool,
-    holds: Mutex<Holds<H>>,
+    /// The holds of the session that are not released, by their numbers.
+    holds: Mutex<HashMap<i64, (H, LossNotifier)>>,
 }
-
-/// The holds of a session that are not released, by their numbers.
-type Holds<H> = HashMap<i64, (H, LossNotifier)>;
 
 impl<H> Lifetime<H> {
     /// Begins the lifetime of a session with this deadline.
