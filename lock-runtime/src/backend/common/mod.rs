@@ -1,13 +1,11 @@
 //! Parts that the stores share: the settings of a URL, attempts to connect, sessions, work on threads, TLS, the
 //! server's clock, release messages, the waiter's loop, hexadecimal digits, and the log lines of an outage.
 
-#[cfg(any(feature = "postgres", feature = "redis"))]
 pub(super) mod cold;
 pub(super) mod contention;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 pub(super) mod credentials;
 pub(super) mod hedged;
-#[cfg(any(feature = "postgres", feature = "redis"))]
 pub(super) mod hex;
 pub(super) mod hints;
 pub(super) mod host;
@@ -15,9 +13,7 @@ pub(super) mod host;
 pub(super) mod link;
 pub(super) mod outage;
 pub(super) mod parts;
-#[cfg(any(feature = "postgres", feature = "redis"))]
 pub(super) mod place_proof;
-#[cfg(any(feature = "postgres", feature = "redis"))]
 pub(super) mod renewable;
 pub(super) mod server_clock;
 #[cfg(any(feature = "postgres", feature = "zookeeper"))]
@@ -26,5 +22,4 @@ pub(super) mod settings;
 pub(super) mod single_flight;
 pub(super) mod threads;
 pub(super) mod tls;
-#[cfg(any(feature = "postgres", feature = "redis"))]
 pub(super) mod waiting;

@@ -10,12 +10,10 @@ pub(in crate::backend) mod settings;
 #[cfg(not(feature = "tls"))]
 mod switched_off;
 
-#[cfg(all(feature = "tls", feature = "redis"))]
-pub(in crate::backend) use self::diagnosis::{explain, rustls_error};
 #[cfg(not(feature = "tls"))]
 pub(in crate::backend) use self::switched_off::{Tls, speaks_tls};
 #[cfg(feature = "tls")]
 pub(in crate::backend) use self::{
     certificates::{Certificates, Tls, install_provider},
-    diagnosis::{Look, look, speaks_tls},
+    diagnosis::{Look, explain, look, rustls_error, speaks_tls},
 };
