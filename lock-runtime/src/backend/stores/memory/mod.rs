@@ -6,7 +6,7 @@ mod queue;
 use std::{
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock,
+        Arc, LazyLock, Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, SystemTime},
@@ -77,9 +77,8 @@ impl Memory {
     /// that store.
     #[must_use]
     pub fn named(name: &str) -> Self {
-        static NAMED: OnceLock<Mutex<HashMap<String, Memory>>> = OnceLock::new();
-        let named = NAMED.get_or_init(Mutex::default);
-        lock(named).entry(name.to_owned()).or_default().clone()
+        static NAMED: LazyLock<Mutex<HashMap<String, Memory>>> = LazyLock::new(Mutex::default);
+        lock(&NAMED).entry(name.to_owned()).or_default().clone()
     }
 
     /// Returns the store for the URL `memory:name`.
@@ -316,15 +315,10 @@ impl Renew for Memory {
             }
             let renew = |id: &LeaseId| {
                 let (name, fence) = (id.key.stored(), id.token.micros());
-                self.0.state.of(name).locks.renew(name, id.owner, fence, id.ttl, now())
+                let renewed = self.0.state.of(name).locks.renew(name, id.owner, fence, id.ttl, now());
+                if renewed { Renewal::Renewed(valid_until(sent, id.ttl)) } else { Renewal::NotHeld }
             };
-            due.iter()
-                .map(
-                    |id| {
-                        if renew(id) { Renewal::Renewed(valid_until(sent, id.ttl)) } else { Renewal::NotHeld }
-                    },
-                )
-                .collect()
+            due.iter().map(renew).collect()
         })
     }
 }
