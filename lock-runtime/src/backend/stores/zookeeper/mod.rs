@@ -80,7 +80,7 @@ impl Backend for ZooKeeper {
     }
 
     fn names(&self) -> Vec<String> {
-        self.link.sessions().config().stores()
+        self.link.sessions().config.stores()
     }
 
     fn ping(&self) -> BoxFuture<'_, Result<(), LockError>> {
@@ -110,7 +110,7 @@ impl Backend for ZooKeeper {
 impl fmt::Debug for ZooKeeper {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ZooKeeper")
-            .field("servers", &self.link.sessions().config().servers)
+            .field("servers", &self.link.sessions().config.servers)
             .finish_non_exhaustive()
     }
 }

@@ -20,7 +20,7 @@ use crate::{
 
 #[derive(Debug)]
 pub(super) struct Sessions {
-    config: Config,
+    pub(super) config: Config,
     /// The session timeout that the servers granted last, in nanoseconds; before that, the requested one.
     timeout: AtomicU64,
 }
@@ -30,10 +30,6 @@ impl Sessions {
         let timeout = AtomicU64::new(nanos(config.session_timeout));
         let outage = Outage::of(format!("ZooKeeper at {}", config.servers), "no lock is granted");
         Link::new(Self { config, timeout }, outage)
-    }
-
-    pub(super) fn config(&self) -> &Config {
-        &self.config
     }
 
     pub(super) fn timeout(&self) -> Duration {
