@@ -11,7 +11,6 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
 };
 
 use sqlx::{AssertSqlSafe, Executor as _, PgConnection, PgPool, postgres::PgRow};
@@ -27,7 +26,7 @@ use super::{
     statement::{Arg, Form, Statement, set_lock_timeout},
 };
 use crate::{
-    LockError, LockErrorKind,
+    LockError,
     backend::common::{
         cold::cold, hedged::hedged, outage::Outage, renewable::cannot_renew, server_clock::ServerClock,
         single_flight::PAUSE,
@@ -148,9 +147,7 @@ impl Connections {
             let taken = this.take(Lane::Renewals).await;
             let _ = tell.send(taken.map(Checkout::give_back));
         });
-        let made = told.await.unwrap_or_else(|_| {
-            Err(LockError::new(LockErrorKind::Backend, "the library's own thread ended"))
-        });
+        let made = told.await.unwrap_or_else(|_| Err(error::backend("the library's own thread ended")));
         made.map_err(|error| cannot_renew(&error, error::is_full(&error)))
     }
 
@@ -210,7 +207,7 @@ impl Connections {
             });
             let Ok(answer) = answer.await else {
                 self.overdue.keep(taken);
-                let error = self.silent(limit);
+                let error = error::silent(limit, &self.config);
                 self.outage.begins(sent, &error);
                 return Err(Failure::Unknown(error));
             };
@@ -291,13 +288,12 @@ impl Connections {
     async fn wait(&self, slot: &Arc<Slot>) -> Result<Permit, LockError> {
         let limit = self.config.response_timeout;
         timeout(limit, slot.permit()).await.map_err(|_| {
-            let message = format!(
+            error::backend(format!(
                 "none of the {} connections to PostgreSQL at {} became free within {limit:?}; allow more with the \
                  setting `connections`",
                 slot.size(),
                 self.config.address()
-            );
-            LockError::new(LockErrorKind::Backend, message)
+            ))
         })
     }
 
@@ -346,7 +342,7 @@ impl Connections {
             Ok(Err(error)) => return Err(error::cannot_connect(error, &self.config)),
             Err(_) => {
                 let message = format!("the pool gave no connection to PostgreSQL within {limit:?}");
-                return Err(LockError::new(LockErrorKind::Backend, message));
+                return Err(error::backend(message));
             }
         };
         if !self.pool_is_fit.load(Ordering::Acquire) {
@@ -378,28 +374,11 @@ impl Connections {
             }
             Ok(connection)
         };
-        timeout(limit, connecting).await.unwrap_or_else(|_| {
-            let address = self.config.address();
-            Err(LockError::new(
-                LockErrorKind::Backend,
-                format!(
-                    "PostgreSQL at {address} did not answer within {limit:?}; check address, port and firewall"
-                ),
-            ))
-        })
+        timeout(limit, connecting).await.unwrap_or_else(|_| Err(error::out_of_reach(limit, &self.config)))
     }
 
     async fn check(&self, connection: &mut PgConnection, lane: Lane) -> Result<(), LockError> {
         self.fitness.check(connection, &self.config, &self.clock, lane == Lane::Renewals).await
-    }
-
-    /// Returns the error for a statement without an answer.
-    fn silent(&self, limit: Duration) -> LockError {
-        let address = self.config.address();
-        LockError::new(
-            LockErrorKind::Backend,
-            format!("PostgreSQL at {address} did not answer within {limit:?}"),
-        )
     }
 
     fn slot(&self, lane: Lane) -> Arc<Slot> {
@@ -430,7 +409,7 @@ pub(crate) async fn ping(connections: &Connections) -> Result<(), LockError> {
     }
     let limit = connections.config.response_timeout;
     let fit = timeout(limit, connections.check(&mut checkout, Lane::Here)).await;
-    let fit = fit.unwrap_or_else(|_| Err(connections.silent(limit)));
+    let fit = fit.unwrap_or_else(|_| Err(error::silent(limit, &connections.config)));
     if fit.is_ok() {
         checkout.give_back();
     } else {
@@ -449,11 +428,7 @@ pub(crate) fn detached<T: Send + 'static>(
     // Boxed first, because the future of a statement is large, and the runtime moves it several times.
     let done = tokio::spawn(Box::pin(work));
     async {
-        done.await.unwrap_or_else(|_| {
-            Err(LockError::new(
-                LockErrorKind::Backend,
-                "the runtime was shut down while PostgreSQL was asked",
-            ))
-        })
+        let shut_down = || error::backend("the runtime was shut down while PostgreSQL was asked");
+        done.await.unwrap_or_else(|_| Err(shut_down()))
     }
 }

@@ -8,7 +8,7 @@ use sqlx::{
 };
 
 use super::{config::Config, error};
-use crate::{LockError, LockErrorKind, backend::common::threads::look_up};
+use crate::{LockError, backend::common::threads::look_up};
 
 /// Connects, without a time limit.
 ///
@@ -32,14 +32,11 @@ pub(crate) async fn connect(config: &Config) -> Result<PgConnection, LockError> 
         None => options.connect().await,
     };
     made.map_err(|error| match error {
-        Error::PoolTimedOut => LockError::new(
-            LockErrorKind::Backend,
-            format!(
-                "the pool's hook `after_connect` did not succeed on a connection for renewals to PostgreSQL at {}; the \
-                 log of sqlx has its error",
-                config.address()
-            ),
-        ),
+        Error::PoolTimedOut => error::backend(format!(
+            "the pool's hook `after_connect` did not succeed on a connection for renewals to PostgreSQL at {}; the log \
+             of sqlx has its error",
+            config.address()
+        )),
         error => error::cannot_connect(error, config),
     })
 }

@@ -1,6 +1,6 @@
 //! The meaning of the driver's errors.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use sqlx::{
     Error,
@@ -78,10 +78,9 @@ fn database(error: &Error) -> Option<&PgDatabaseError> {
     }
 }
 
-/// Returns whether the server does not know a setting.
-pub(crate) fn is_unknown_setting(error: &Error) -> bool {
-    // undefined_object
-    database(error).is_some_and(|error| error.code() == "42704")
+/// Returns whether the server's error has one of these codes.
+pub(crate) fn has_code(error: &Error, codes: &[&str]) -> bool {
+    database(error).is_some_and(|error| codes.contains(&error.code()))
 }
 
 /// Returns whether a statement that has waited for a lock has waited for a row's lock, rather than for the table's.
@@ -102,8 +101,27 @@ pub(crate) fn is_of_notification(error: &Error) -> bool {
     })
 }
 
-fn backend(message: String) -> LockError {
+/// Returns an error of kind [`Backend`](LockErrorKind::Backend).
+pub(crate) fn backend(message: impl Into<String>) -> LockError {
     LockError::new(LockErrorKind::Backend, message)
+}
+
+/// Returns an error that lasts until the server or the configuration is changed.
+pub(super) fn permanent(message: impl Into<String>) -> LockError {
+    backend(message).into_permanent()
+}
+
+/// Returns the error for a statement without an answer.
+pub(crate) fn silent(limit: Duration, config: &Config) -> LockError {
+    backend(format!("PostgreSQL at {} did not answer within {limit:?}", config.address()))
+}
+
+/// Returns the error for a server to which no connection was made in time.
+pub(crate) fn out_of_reach(limit: Duration, config: &Config) -> LockError {
+    let address = config.address();
+    backend(format!(
+        "PostgreSQL at {address} did not answer within {limit:?}; check address, port and firewall"
+    ))
 }
 
 /// Explains the error of a statement.
@@ -128,17 +146,15 @@ pub(crate) fn explain(error: Error, config: &Config) -> LockError {
             "another transaction locks the table {table} or the row of the lock; it is to be found in pg_locks"
         )),
         // undefined_column, datatype_mismatch, undefined_function
-        "42703" | "42804" | "42883" => backend(format!(
+        "42703" | "42804" | "42883" => permanent(format!(
             "the table {table} has other columns than locks need ({message}); create it with: {}",
             config.table.ddl()
-        ))
-        .into_permanent(),
+        )),
         // numeric_value_out_of_range
-        "22003" => backend(format!(
+        "22003" => permanent(format!(
             "the fencing tokens of this lock are used up: the `version` in its row in {table} was set, or the server's \
              clock was far in the future"
-        ))
-        .into_permanent(),
+        )),
         // character_not_in_repertoire, untranslatable_character
         "22021" | "22P05" => LockError::new(
             LockErrorKind::InvalidKey,
@@ -154,14 +170,13 @@ pub(crate) fn explain(error: Error, config: &Config) -> LockError {
 }
 
 /// Explains the error of a statement within a transaction of the user.
-pub(crate) fn in_transaction(error: Error, is_conflict: bool, config: &Config) -> LockError {
-    if is_conflict {
+pub(crate) fn in_transaction(error: Error, config: &Config) -> LockError {
+    if let Some(refusal) = database(&error)
+        && Meaning::of(&error) == Meaning::Conflict
+    {
         let message = "the row of the lock was changed after the transaction had begun: the lock may be lost; roll it back, \
                        and repeat it if the lock is still held";
-        return match database(&error).map(Said::of) {
-            Some(said) => backend(message.into()).with_source(said),
-            None => backend(message.into()).with_source(error),
-        };
+        return backend(message).with_source(Said::of(refusal));
     }
     let text = explain(error, config);
     let message = format!("the transaction cannot depend on the lock: {}", text.message());
@@ -178,15 +193,13 @@ pub(crate) fn cannot_connect(error: Error, config: &Config) -> LockError {
                 *error.downcast().expect("just looked at")
             }
             // The driver refuses a password that the server would take as it is.
-            Error::Configuration(error) if error.to_string().contains("saslprep") => backend(format!(
+            Error::Configuration(error) if error.to_string().contains("saslprep") => permanent(format!(
                 "the password for PostgreSQL at {address} has a character that SASLprep (RFC 4013) does not allow, such as \
                  an emoji, and the driver does not send it; the user needs another password"
-            ))
-            .into_permanent(),
-            Error::PoolClosed => backend(format!(
+            )),
+            Error::PoolClosed => permanent(format!(
                 "the program has closed its pool of connections to PostgreSQL at {address}"
-            ))
-            .into_permanent(),
+            )),
             Error::Tls(error) => {
                 backend(format!("cannot connect to PostgreSQL at {address} with TLS: {error}"))
             }
@@ -245,48 +258,43 @@ pub(crate) fn read_only(address: &str) -> LockError {
 
 /// Returns the error for a table that is not there.
 pub(crate) fn missing(table: &Table) -> LockError {
-    backend(format!(
+    permanent(format!(
         "the table {} does not exist; add `create_table=true` to the URL, or create it with: {}",
         table.name(),
         table.ddl()
     ))
-    .into_permanent()
 }
 
 /// Returns the error for a pool whose connections lead to another table than the connections for renewals.
 pub(crate) fn other_table(config: &Config) -> LockError {
-    backend(format!(
+    permanent(format!(
         "the pool's connections to PostgreSQL at {} and those for renewals, which are made with the pool's options and its \
          hook `after_connect`, lead to two tables {}: the lock would be lost at the end of its `ttl`. Make each connection \
          of the pool find the same table, or name it with its schema (`from_pool_with_table`)",
         config.address(),
         config.table.name()
     ))
-    .into_permanent()
 }
 
 /// Returns the error for a table whose rows the user may see or change in part only.
 pub(crate) fn row_security(table: &Table) -> LockError {
     let table = table.name();
-    backend(format!(
+    permanent(format!(
         "row security is on for the table {table}, and hides rows from the user: the owner of the table can switch it off \
          (ALTER TABLE {table} DISABLE ROW LEVEL SECURITY;) or add a policy FOR ALL commands"
     ))
-    .into_permanent()
 }
 
 /// Returns the error for a user without the rights to use the table.
 pub(crate) fn may_not(config: &Config, message: &str) -> LockError {
     let (table, user) = (config.table.name(), config.options.get_username().replace('"', "\"\""));
-    backend(format!(
+    permanent(format!(
         "the user may not change the table {table} ({message}); the owner of the table can allow it: GRANT SELECT, \
          INSERT, UPDATE, DELETE ON {table} TO \"{user}\";"
     ))
-    .into_permanent()
 }
 
 /// Returns the error for an answer without the columns that were asked for.
 pub(crate) fn not_understood(error: sqlx::Error) -> LockError {
-    LockError::new(LockErrorKind::Backend, "PostgreSQL gave an answer that is not understood")
-        .with_source(error)
+    backend("PostgreSQL gave an answer that is not understood").with_source(error)
 }

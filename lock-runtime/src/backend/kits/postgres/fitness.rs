@@ -10,9 +10,7 @@ use super::{
     statement::{Form, Statement, set_lock_timeout},
     table::Table,
 };
-use crate::{
-    LockError, LockErrorKind, backend::common::server_clock::ServerClock, sync::lock, time::clock::Instant,
-};
+use crate::{LockError, backend::common::server_clock::ServerClock, sync::lock, time::clock::Instant};
 
 /// The questions to new connections, and the last answers.
 #[derive(Debug)]
@@ -135,8 +133,7 @@ impl Fitness {
             if for_renewals {
                 return Ok(());
             }
-            let message = format!("{danger} (refused because of `strict`)");
-            return Err(LockError::new(LockErrorKind::Backend, message));
+            return Err(error::backend(format!("{danger} (refused because of `strict`)")));
         }
         seen.fit = Some(server.started);
         Ok(())
@@ -180,11 +177,8 @@ async fn create_table(connection: &mut PgConnection, config: &Config) -> Result<
                 tracing::info!("the table {} is created", config.table.name());
                 return Ok(());
             }
-            Err(error)
-                if error.as_database_error().is_some_and(|error| {
-                    // unique_violation, duplicate_object, duplicate_table
-                    error.code().is_some_and(|code| ["23505", "42710", "42P07"].contains(&&*code))
-                }) => {}
+            // unique_violation, duplicate_object, duplicate_table
+            Err(error) if error::has_code(&error, &["23505", "42710", "42P07"]) => {}
             Err(error) if Meaning::of(&error) == Meaning::Locked => {
                 return Err(error::explain(error, config));
             }
@@ -192,7 +186,7 @@ async fn create_table(connection: &mut PgConnection, config: &Config) -> Result<
                 let table = config.table.name();
                 let ddl = config.table.ddl();
                 let message = format!("the table {table} cannot be created ({error}); create it with: {ddl}");
-                return Err(LockError::new(LockErrorKind::Backend, message).into_permanent());
+                return Err(error::permanent(message));
             }
         }
     }

@@ -52,10 +52,10 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
-    use crate::{LockError, LockErrorKind};
+    use crate::{LockError, backend::kits::postgres::error::backend};
 
     fn error() -> LockError {
-        LockError::new(LockErrorKind::Backend, "refused")
+        backend("refused")
     }
 
     /// Sends the numbers below `count`, of which the server refuses some; returns the refused numbers, and the number

@@ -16,13 +16,13 @@ use std::{
     },
 };
 
-use sqlx::{ConnectOptions, postgres::PgDatabaseError};
+use sqlx::ConnectOptions;
 use tokio::{
     sync::{Mutex, oneshot},
     time::timeout,
 };
 
-use super::{config::Config, listener::value, slot::Checkout, statement::MARK};
+use super::{config::Config, error, listener::value, slot::Checkout, statement::MARK};
 use crate::{
     background,
     time::clock::{self, Instant},
@@ -135,12 +135,8 @@ impl Overdue {
         let mut connection = match timeout(limit, options.connect()).await {
             Ok(Ok(connection)) => connection,
             // too_many_connections
-            Ok(Err(sqlx::Error::Database(error))) => {
-                return error
-                    .try_downcast_ref::<PgDatabaseError>()
-                    .is_some_and(|error| error.code() == "53300");
-            }
-            Ok(Err(_)) | Err(_) => return false,
+            Ok(Err(error)) => return error::has_code(&error, &["53300"]),
+            Err(_) => return false,
         };
         let query = format!(
             "SELECT count(*) > 0 FROM pg_stat_activity WHERE state = 'active' AND pid <> pg_backend_pid() \

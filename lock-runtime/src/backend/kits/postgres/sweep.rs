@@ -11,11 +11,11 @@ use std::{
 use sqlx::{Row, postgres::PgRow};
 
 use super::{
-    error::Failure,
+    error::{self, Failure},
     halves::in_halves,
     statement::{Arg, micros},
 };
-use crate::{LockError, LockErrorKind, sync::lock, time::backoff::random};
+use crate::{LockError, sync::lock, time::backoff::random};
 
 /// How long the row of a free lock is kept. The row's version keeps the fencing tokens rising if the server's clock is
 /// set back meanwhile.
@@ -101,6 +101,7 @@ where
         let names = &names[part];
         let answer = (statements.fetch_add(1, Ordering::Relaxed) < MAX_REMOVALS).then(|| send(names));
         async move {
+            let too_many = || error::backend("the server refuses to remove too many rows");
             let Some(answer) = answer else { return Err(Failure::NotExecuted(too_many())) };
             answer.await.map(|()| vec![(); names.len()])
         }
@@ -116,10 +117,6 @@ where
     results.into_iter().filter_map(Result::err).find_map(unknown).map_or(Ok(()), Err)
 }
 
-fn too_many() -> LockError {
-    LockError::new(LockErrorKind::Backend, "the server refuses to remove too many rows")
-}
-
 #[cfg(test)]
 mod tests {
     use std::{cell::RefCell, collections::BTreeSet, future::ready};
@@ -127,7 +124,7 @@ mod tests {
     use super::*;
 
     fn refused() -> LockError {
-        LockError::new(LockErrorKind::Backend, "refused")
+        error::backend("refused")
     }
 
     /// Removes the rows below 512, of which the server refuses some; returns the removed ones, and the number of statements.

@@ -11,7 +11,7 @@ use super::{
     shared::Shared,
 };
 use crate::{
-    FencingToken, LockError, LockErrorKind, OwnerToken,
+    FencingToken, LockError, OwnerToken,
     backend::{
         Acquire, Acquired, Grant, Held, LeaseId,
         common::{
@@ -22,7 +22,7 @@ use crate::{
         },
         kits::postgres::{
             connections::{Answer, Lane, detached},
-            error::{Failure, not_understood},
+            error::{Failure, backend, not_understood},
             notices::{NOTICE_PERIOD, Watch},
             statement::{Arg, micros},
             sweep,
@@ -109,8 +109,7 @@ impl Waiter for Requests<'_> {
                 return Ok(waiting::Answer::Undecided { pause: Duration::ZERO });
             }
             Outcome::Late => {
-                let message = "PostgreSQL did not execute the request in time, or its clock jumps";
-                return Err(LockError::new(LockErrorKind::Backend, message));
+                return Err(backend("PostgreSQL did not execute the request in time, or its clock jumps"));
             }
             Outcome::Held(remaining) => remaining,
         };

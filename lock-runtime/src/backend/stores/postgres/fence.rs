@@ -48,10 +48,7 @@ use crate::{
     FencingToken, HeldLock, LockError, LockErrorKind, LockGuard,
     backend::{
         BoxFuture,
-        kits::postgres::{
-            error::{Meaning, in_transaction},
-            statement::uuid,
-        },
+        kits::postgres::{error::in_transaction, statement::uuid},
     },
 };
 
@@ -120,11 +117,7 @@ async fn check_in(held: &HeldLock, transaction: &mut Transaction<'_, Postgres>) 
             let message = "lost: its row in this database belongs to another holder or to none; roll the transaction back";
             Err(LockError::new(LockErrorKind::Lost, message).with_key(held.key()))
         }
-        Err(error) => {
-            let is_conflict = Meaning::of(&error) == Meaning::Conflict;
-            let config = lease.shared.connections.config();
-            Err(in_transaction(error, is_conflict, config).with_key(held.key()))
-        }
+        Err(error) => Err(in_transaction(error, lease.shared.connections.config()).with_key(held.key())),
     }
 }
 

@@ -15,13 +15,13 @@ use super::{
     shared::Shared,
 };
 use crate::{
-    LockError, LockErrorKind, LockKey,
+    LockError, LockKey,
     backend::{
         BoxFuture, HandOver, Lease, LeaseId, Releasable, Released,
         common::{contention::Contention, server_clock},
         kits::postgres::{
             connections::detached,
-            error::Failure,
+            error::{Failure, backend},
             notices::{HEAD_START, NOTICE_PERIOD},
         },
     },
@@ -184,10 +184,7 @@ async fn release(
         };
         let released = match left {
             ReleaseOutcome::Ended | ReleaseOutcome::NotOurs if may_follow => {
-                return Err(LockError::new(
-                    LockErrorKind::Backend,
-                    "an unanswered request for the lock may still be executed",
-                ));
+                return Err(backend("an unanswered request for the lock may still be executed"));
             }
             ReleaseOutcome::Held => Some(Released::Released),
             // The row still named this owner, but the lease had ended: the holder could no longer rely on the lock.
@@ -210,8 +207,7 @@ async fn release(
             release_unanswered.store(false, Ordering::SeqCst);
         }
         if end.has_passed() {
-            return Err(LockError::new(
-                LockErrorKind::Backend,
+            return Err(backend(
                 "the row of the lock is locked: a transaction that has checked in with the lock is still open, and the \
                  lock is released once it ends",
             ));

@@ -10,12 +10,11 @@ use tokio::sync::oneshot;
 
 use super::next_holder::Secret;
 use crate::{
-    LockError, LockErrorKind,
     backend::{
         LeaseId,
         kits::postgres::{
             connections::{Answer, Connections, Lane},
-            error::{Failure, not_understood},
+            error::{Failure, backend, not_understood},
             halves::in_halves,
             notices::Notices,
             statement::{Arg, Statement},
@@ -132,10 +131,8 @@ impl Releases {
                 tokio::spawn(Arc::clone(self).send_all());
             }
         }
-        answered.await.unwrap_or_else(|_| {
-            let message = "the runtime was shut down during the release";
-            Err(Failure::Unknown(LockError::new(LockErrorKind::Backend, message)))
-        })
+        let shut_down = || Failure::Unknown(backend("the runtime was shut down during the release"));
+        answered.await.unwrap_or_else(|_| Err(shut_down()))
     }
 
     async fn send_all(self: Arc<Self>) {

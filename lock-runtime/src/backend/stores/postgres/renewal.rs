@@ -6,12 +6,11 @@ use sqlx::Row;
 
 use super::shared::Shared;
 use crate::{
-    LockError, LockErrorKind,
     backend::{
         LeaseId, Renewal,
         kits::postgres::{
             connections::Lane,
-            error::{Failure, not_understood},
+            error::{Failure, backend, not_understood},
             halves::in_halves,
             statement::Arg,
         },
@@ -62,8 +61,7 @@ async fn send(shared: &Shared, due: &[LeaseId]) -> Result<Vec<Renewal>, Failure>
         if renewed {
             Renewal::Renewed(valid_until(answer.sent, id.ttl))
         } else if was_ours {
-            let message = "the row of the lock is locked by another transaction";
-            Renewal::Unknown(LockError::new(LockErrorKind::Backend, message))
+            Renewal::Unknown(backend("the row of the lock is locked by another transaction"))
         } else {
             Renewal::NotHeld
         }

@@ -15,8 +15,8 @@ use super::{
     session::{End, Free, Session},
 };
 use crate::{
-    LockError, LockErrorKind, LockKey,
-    backend::{self, BoxFuture, LossNotifier, Releasable, Released},
+    LockError, LockKey,
+    backend::{self, BoxFuture, LossNotifier, Releasable, Released, kits::postgres::error},
     time::clock::Instant,
 };
 
@@ -68,8 +68,7 @@ impl Releasable for Hold {
             let limit = self.session.shared.config.of_server.response_timeout;
             match timeout(limit, self.end.wait()).await {
                 Ok(End::Released) => Ok(Released::Released),
-                Ok(End::Broken) if !self.told.swap(true, Ordering::SeqCst) => Err(LockError::new(
-                    LockErrorKind::Backend,
+                Ok(End::Broken) if !self.told.swap(true, Ordering::SeqCst) => Err(error::backend(
                     "the session with PostgreSQL ended during the release; the lock ended with it",
                 )),
                 Ok(End::NotHeld | End::Broken) => Ok(Released::NotHeld),

@@ -26,7 +26,7 @@ use super::{
     shared::Shared,
 };
 use crate::{
-    LockError, LockErrorKind,
+    LockError,
     backend::{
         common::{cold::cold, contention::Contention, outage::Outage},
         kits::postgres::{
@@ -336,7 +336,7 @@ impl Keeper {
     /// Answers requests for locks that were tried.
     async fn grant(&mut self, due: Vec<Take>, tried: Vec<Tried>, sent: Instant) -> Result<(), LockError> {
         let Some(session) = self.session.upgrade() else {
-            return Err(LockError::new(LockErrorKind::Backend, "the store was dropped"));
+            return Err(error::backend("the store was dropped"));
         };
         let (mut locked, mut sweeps) = (Vec::new(), 0);
         for (take, tried) in due.into_iter().zip(tried) {
@@ -396,7 +396,7 @@ impl Keeper {
         }
         let message =
             "PostgreSQL has executed a statement in another session, as behind a pooler of transactions";
-        Err(Failure::Over(LockError::new(LockErrorKind::Backend, message)))
+        Err(Failure::Over(error::backend(message)))
     }
 
     /// Executes a statement once: a statement takes its lock even if it fails, and a second execution would take the
@@ -409,7 +409,7 @@ impl Keeper {
     ) -> Result<Vec<PgRow>, Failure> {
         let server = &self.shared.config.of_server;
         let Some(session) = self.session.upgrade() else {
-            return Err(Failure::Over(LockError::new(LockErrorKind::Backend, "the store was dropped")));
+            return Err(Failure::Over(error::backend("the store was dropped")));
         };
         let sent = Instant::now();
         let answer = {
@@ -461,10 +461,9 @@ impl Keeper {
     /// Returns the error for a connection that was closed.
     fn broke(&self) -> LockError {
         let address = self.shared.config.of_server.address();
-        LockError::new(
-            LockErrorKind::Backend,
-            format!("the connection to PostgreSQL at {address} was closed, and its session has ended"),
-        )
+        error::backend(format!(
+            "the connection to PostgreSQL at {address} was closed, and its session has ended"
+        ))
     }
 }
 

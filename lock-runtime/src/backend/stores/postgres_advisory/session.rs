@@ -16,8 +16,8 @@ use tokio::{
 
 use super::{names::Name, shared::Shared};
 use crate::{
-    LockError, LockErrorKind, LockKey,
-    backend::{self, common::session::Lifetime},
+    LockError, LockKey,
+    backend::{self, common::session::Lifetime, kits::postgres::error},
     time::{clock::Instant, deadline::valid_until},
 };
 
@@ -176,10 +176,9 @@ impl Session {
         answered: impl Future<Output = Result<T, oneshot::error::RecvError>>,
     ) -> Result<T, Failure> {
         match timeout(self.shared.config.of_server.response_timeout, answered).await {
-            Ok(answer) => answer.map_err(|_| {
-                let message = "the session with PostgreSQL has ended";
-                Failure::Ended(LockError::new(LockErrorKind::Backend, message))
-            }),
+            Ok(answer) => {
+                answer.map_err(|_| Failure::Ended(error::backend("the session with PostgreSQL has ended")))
+            }
             Err(_) => Err(Failure::Failed(self.silent())),
         }
     }
@@ -187,11 +186,7 @@ impl Session {
     /// Returns the error for a request without an answer.
     pub(super) fn silent(&self) -> LockError {
         let server = &self.shared.config.of_server;
-        let (address, limit) = (server.address(), server.response_timeout);
-        LockError::new(
-            LockErrorKind::Backend,
-            format!("PostgreSQL at {address} did not answer within {limit:?}"),
-        )
+        error::silent(server.response_timeout, server)
     }
 }
 

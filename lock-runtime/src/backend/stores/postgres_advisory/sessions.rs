@@ -16,7 +16,7 @@ use crate::{
             server_clock::ServerClock,
         },
         kits::postgres::{
-            error::{self, is_unknown_setting},
+            error,
             listener::{self, Found},
             statement::{Form, micros},
         },
@@ -79,7 +79,8 @@ impl Sessions {
         let form = Form::Text { lock_timeout: of_server.lock_timeout() };
         let rows = statements.begin.fetch(connection, &[micros(*session_timeout)], form).await;
         let rows = rows.map_err(|error| {
-            if is_unknown_setting(&error) {
+            // undefined_object
+            if error::has_code(&error, &["42704"]) {
                 let message = format!(
                     "PostgreSQL at {} is too old for `postgres+advisory:`, which needs version 14; use `postgres:`",
                     of_server.address()
@@ -106,15 +107,8 @@ impl link::Sessions for Sessions {
         // Two connections are made, and one of them proves that its session is its own.
         let limit = of_server.connect_timeout * 2;
         let connecting = || async {
-            timeout(limit, self.connect()).await.unwrap_or_else(|_| {
-                let address = of_server.address();
-                Err(LockError::new(
-                    LockErrorKind::Backend,
-                    format!(
-                        "PostgreSQL at {address} did not answer within {limit:?}; check address, port and firewall"
-                    ),
-                ))
-            })
+            let connected = timeout(limit, self.connect()).await;
+            connected.unwrap_or_else(|_| Err(error::out_of_reach(limit, of_server)))
         };
         let (listener, pid, sent) = hedged(connecting).await?;
         let (session, requests) = Session::new(Arc::clone(&self.0), pid, sent);
