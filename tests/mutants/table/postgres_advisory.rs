@@ -24,6 +24,11 @@ pub const MUTANTS: &[Mutant] = &[
                 to: "        if let Some(answer) = self.answer.take() && !mutant!() {",
             },
             Rust {
+                file: "backend/stores/postgres_advisory/keeper.rs",
+                from: "            if take.answer.is_closed() {",
+                to: "            if take.answer.is_closed() && !mutant!() {",
+            },
+            Rust {
                 file: "backend/stores/postgres_advisory/hold.rs",
                 from: "    fn drop(&mut self) {\n        self.give_back();",
                 to: "    fn drop(&mut self) {\n        if mutant!() { return }\n        self.give_back();",

@@ -1,13 +1,6 @@
 //! One request for a lock, and the hold that it may leave when its caller goes.
 
-use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
 use tokio::sync::oneshot;
 
@@ -26,7 +19,6 @@ use crate::{
 pub(super) struct Claim<'r> {
     request: &'r Acquire,
     session: &'r Arc<Session>,
-    abandoned: Arc<AtomicBool>,
     /// `None` once the request is answered.
     answer: Option<oneshot::Receiver<Taken>>,
 }
@@ -38,9 +30,8 @@ impl<'r> Claim<'r> {
         name: &Name,
         wanted: Duration,
     ) -> Self {
-        let abandoned = Arc::default();
-        let answer = Some(session.request(&request.key, name, wanted, &abandoned));
-        Self { request, session, abandoned, answer }
+        let answer = Some(session.request(&request.key, name, wanted));
+        Self { request, session, answer }
     }
 
     /// Waits for the answer.
@@ -61,8 +52,8 @@ impl<'r> Claim<'r> {
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
         if let Some(answer) = self.answer.take() {
-            self.abandoned.store(true, Ordering::SeqCst);
-            // A hold that is not received is given back before the keeper takes any other lock.
+            // The keeper then does not execute the request, or gives a hold that is not received back before it takes
+            // any other lock.
             drop(answer);
             let left = AbandonedRequest { key: self.request.key.clone(), session: Arc::clone(self.session) };
             // The hold ends with its session at the latest.

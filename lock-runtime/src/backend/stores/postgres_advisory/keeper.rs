@@ -5,7 +5,7 @@
 use std::{
     collections::HashSet,
     pin::pin,
-    sync::{Arc, Weak, atomic::Ordering},
+    sync::{Arc, Weak},
     time::Duration,
 };
 
@@ -240,7 +240,7 @@ impl Keeper {
     async fn take(&mut self, takes: Vec<Take>) -> Result<(), LockError> {
         let mut due = Vec::new();
         for take in takes {
-            if take.abandoned.load(Ordering::SeqCst) {
+            if take.answer.is_closed() {
                 continue;
             }
             // The server would grant a lock again to the session that has it.

@@ -34,8 +34,7 @@ pub(super) struct Take {
     pub(super) name: Name,
     /// How long the waiter is to be notified of releases; zero: not at all.
     pub(super) wanted: Duration,
-    /// Whether the request's caller has gone.
-    pub(super) abandoned: Arc<AtomicBool>,
+    /// Closed once the request's caller has gone.
     pub(super) answer: oneshot::Sender<Taken>,
 }
 
@@ -132,16 +131,9 @@ impl Session {
     }
 
     /// Requests a lock; returns the receiver of the answer.
-    pub(super) fn request(
-        &self,
-        key: &LockKey,
-        name: &Name,
-        wanted: Duration,
-        abandoned: &Arc<AtomicBool>,
-    ) -> oneshot::Receiver<Taken> {
+    pub(super) fn request(&self, key: &LockKey, name: &Name, wanted: Duration) -> oneshot::Receiver<Taken> {
         let (answer, answered) = oneshot::channel();
-        let abandoned = Arc::clone(abandoned);
-        let take = Take { key: key.clone(), name: name.clone(), wanted, abandoned, answer };
+        let take = Take { key: key.clone(), name: name.clone(), wanted, answer };
         // If the session has ended, the receiver fails.
         let _ = self.requests.send(Request::Take(take));
         answered
