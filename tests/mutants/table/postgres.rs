@@ -317,7 +317,7 @@ pub const MUTANTS: &[Mutant] = &[
             file: "backend/kits/postgres/sweep.rs",
             from: "    let statements = AtomicU32::new(0);",
             to: "    if mutant!() {
-        return send(names).await.map_err(Failure::into_error);
+        return Ok(send(names).await?);
     }
     let statements = AtomicU32::new(0);",
         }],

@@ -23,12 +23,13 @@ pub(crate) enum Failure {
     Unknown(LockError),
 }
 
-impl Failure {
-    pub(crate) fn into_error(self) -> LockError {
-        match self {
-            Self::NotExecuted(error) | Self::Locked(error) | Self::Refused(error) | Self::Unknown(error) => {
-                error
-            }
+impl From<Failure> for LockError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::NotExecuted(error)
+            | Failure::Locked(error)
+            | Failure::Refused(error)
+            | Failure::Unknown(error) => error,
         }
     }
 }

@@ -17,10 +17,11 @@ use sqlx::{
 };
 
 use super::{
+    error::not_understood,
     table::{Table, without_comments},
     uuid::Uuid,
 };
-use crate::{OwnerToken, backend::common::hex, time::backoff::random};
+use crate::{LockError, OwnerToken, backend::common::hex, time::backoff::random};
 
 /// The beginning of each statement's text, which identifies the library's statements in `pg_stat_activity`.
 pub(super) const MARK: &str = "/* lock-runtime */ ";
@@ -214,6 +215,18 @@ fn write_literal(text: &mut String, arg: &Arg<'_>) {
             write!(text, "ARRAY[{}]::uuid[]", list(secrets.iter().map(|_| "NULL".into()).collect()))
         }
     };
+}
+
+/// Reads an answer that has to have `count` rows.
+pub(crate) fn read_rows<T>(
+    rows: &[PgRow],
+    count: usize,
+    read: impl Fn(&PgRow) -> Result<T, sqlx::Error>,
+) -> Result<Vec<T>, LockError> {
+    if rows.len() != count {
+        return Err(not_understood(sqlx::Error::RowNotFound));
+    }
+    rows.iter().map(read).collect::<Result<_, _>>().map_err(not_understood)
 }
 
 /// Converts an owner to the server's type.

@@ -110,7 +110,7 @@ where
     let removed = results.iter().filter(|result| result.is_ok()).count();
     tracing::debug!(removed, "rows of locks that have long been unused are removed");
     if let Some(failure) = results.iter().find_map(|result| result.as_ref().err()) {
-        let (refused, error) = (results.len() - removed, failure.clone().into_error());
+        let (refused, error) = (results.len() - removed, LockError::from(failure.clone()));
         tracing::debug!(refused, %error, "rows of locks that have long been unused stay");
     }
     let unknown = |failure| if let Failure::Unknown(error) = failure { Some(error) } else { None };

@@ -179,7 +179,7 @@ async fn release(
                 if !matches!(failure, Failure::Unknown(_)) && !again {
                     release_unanswered.store(false, Ordering::SeqCst);
                 }
-                return Err(failure.into_error());
+                return Err(failure.into());
             }
         };
         let released = match left {

@@ -17,7 +17,7 @@ use crate::{
             error::{Failure, backend, not_understood},
             halves::in_halves,
             notices::Notices,
-            statement::{Arg, Statement},
+            statement::{Arg, Statement, read_rows},
         },
     },
     sync::lock,
@@ -106,7 +106,8 @@ impl Releases {
         let statement = if others_wait { &self.hand_over } else { &self.release };
         let Answer { rows, repeated, .. } = self.run(statement, args).await?;
         if let Some(row) = rows.first() {
-            return Ok((outcome(row).map_err(unreadable)?, repeated));
+            let outcome = outcome(row).map_err(|cause| Failure::Unknown(not_understood(cause)))?;
+            return Ok((outcome, repeated));
         }
         if repeated {
             // The first copy of the release may still be executed, and may end the hold without a grant. Therefore,
@@ -168,10 +169,9 @@ impl Releases {
             ]
         };
         let answer = self.run(&self.release_many, args).await?;
-        if answer.rows.len() != due.len() {
-            return Err(unreadable(sqlx::Error::RowNotFound));
-        }
-        answer.rows.iter().map(|row| Ok((outcome(row).map_err(unreadable)?, answer.repeated))).collect()
+        // If the answer cannot be read, the locks may have been released.
+        let read = |row: &PgRow| Ok((outcome(row)?, answer.repeated));
+        read_rows(&answer.rows, due.len(), read).map_err(Failure::Unknown)
     }
 
     /// Executes a statement that releases locks, without its notification if the server refuses to notify.
@@ -196,9 +196,4 @@ fn outcome(row: &PgRow) -> Result<ReleaseOutcome, sqlx::Error> {
         None if row.try_get("was_ours")? => ReleaseOutcome::Locked,
         None => ReleaseOutcome::NotOurs,
     })
-}
-
-/// Returns the failure for an answer that cannot be read: the locks may have been released.
-fn unreadable(cause: sqlx::Error) -> Failure {
-    Failure::Unknown(not_understood(cause))
 }

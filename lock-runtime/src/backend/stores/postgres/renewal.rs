@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sqlx::Row;
+use sqlx::{Row, postgres::PgRow};
 
 use super::shared::Shared;
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
             connections::Lane,
             error::{Failure, backend, not_understood},
             halves::in_halves,
-            statement::Arg,
+            statement::{Arg, read_rows},
         },
     },
     time::deadline::valid_until,
@@ -31,7 +31,7 @@ pub(super) async fn renew(shared: &Arc<Shared>, due: &[LeaseId]) -> Vec<Renewal>
     }
     let mut renewals = Vec::with_capacity(due.len());
     for (part, ids) in parts.into_iter().zip(due.chunks(MAX_LEASES_PER_STATEMENT)) {
-        let unknown = |failure: Failure| Renewal::Unknown(failure.into_error());
+        let unknown = |failure: Failure| Renewal::Unknown(failure.into());
         if let Ok(part) = part.await {
             renewals.extend(part.into_iter().map(|renewal| renewal.unwrap_or_else(unknown)));
         } else {
@@ -53,10 +53,8 @@ async fn send(shared: &Shared, due: &[LeaseId]) -> Result<Vec<Renewal>, Failure>
         ]
     };
     let answer = shared.connections.run(Lane::Renewals, &shared.statements.renew, args).await?;
-    let read = |row: &sqlx::postgres::PgRow| -> Result<(bool, bool), sqlx::Error> {
-        Ok((row.try_get("renewed")?, row.try_get("was_ours")?))
-    };
-    let rows: Result<Vec<_>, _> = answer.rows.iter().map(read).collect();
+    let read = |row: &PgRow| Ok((row.try_get("renewed")?, row.try_get("was_ours")?));
+    let rows = read_rows(&answer.rows, due.len(), read).map_err(Failure::Unknown)?;
     let outcome = |(id, (renewed, was_ours)): (&LeaseId, (bool, bool))| {
         if renewed {
             Renewal::Renewed(valid_until(answer.sent, id.ttl))
@@ -66,9 +64,5 @@ async fn send(shared: &Shared, due: &[LeaseId]) -> Result<Vec<Renewal>, Failure>
             Renewal::NotHeld
         }
     };
-    match rows {
-        Ok(rows) if rows.len() == due.len() => Ok(due.iter().zip(rows).map(outcome).collect()),
-        Ok(_) => Err(Failure::Unknown(not_understood(sqlx::Error::RowNotFound))),
-        Err(error) => Err(Failure::Unknown(not_understood(error))),
-    }
+    Ok(due.iter().zip(rows).map(outcome).collect())
 }

@@ -19,7 +19,7 @@ use tokio::{
 };
 
 use super::{
-    answer::{Failure, Tried, each},
+    answer::Tried,
     hold::Hold,
     names::Name,
     session::{End, Free, Request, Session, Take, Taken},
@@ -30,9 +30,9 @@ use crate::{
     backend::{
         common::{cold::cold, contention::Contention, outage::Outage},
         kits::postgres::{
-            error::{self, Meaning},
+            error::{self, Failure, Meaning},
             notices::HEAD_START,
-            statement::{Arg, Form, Statement, micros},
+            statement::{Arg, Form, Statement, micros, read_rows},
             sweep,
         },
     },
@@ -185,13 +185,13 @@ impl Keeper {
         let args = vec![numbers(names), rows(names)];
         let read = |row: &PgRow| Ok((row.try_get("was_held")?, row.try_get("wanted")?));
         let answer = self.run(&shared.statements.unlock, args).await;
-        let freed = match answer.and_then(|answer| each(&answer, read)) {
+        let freed = match answer.and_then(|rows| read_answer(&rows, names, read)) {
             Ok(freed) => freed,
-            Err(Failure::Over(error)) => return Err(error),
             Err(Failure::Refused(_) | Failure::Locked(_)) => {
                 self.free(names).await?;
                 vec![(true, false); names.len()]
             }
+            Err(failure) => return Err(failure.into()),
         };
         let mut had = Vec::with_capacity(names.len());
         for (name, (was_held, wanted)) in names.iter().zip(freed) {
@@ -258,7 +258,6 @@ impl Keeper {
         let sent = Instant::now();
         match self.lock(&names).await {
             Ok(tried) => self.grant(due, tried, sent).await,
-            Err(Failure::Over(error)) => Err(error),
             // A refused statement may have taken its locks.
             Err(Failure::Refused(error) | Failure::Locked(error)) => {
                 self.free(&names).await?;
@@ -273,6 +272,7 @@ impl Keeper {
                 }
                 Ok(())
             }
+            Err(failure) => Err(failure.into()),
         }
     }
 
@@ -283,9 +283,9 @@ impl Keeper {
         let shared = Arc::clone(&self.shared);
         let names = waiting.map(|take| &*take.name.row).collect();
         match self.run(&shared.statements.want, vec![Arg::Texts(names), micros(wanted)]).await {
-            Err(Failure::Over(error)) => Err(error),
             // The waiters ask again by themselves.
             Ok(_) | Err(Failure::Refused(_) | Failure::Locked(_)) => Ok(()),
+            Err(failure) => Err(failure.into()),
         }
     }
 
@@ -294,7 +294,7 @@ impl Keeper {
         let shared = Arc::clone(&self.shared);
         let args = vec![numbers(names), rows(names), Arg::Text(shared.label.as_str().into())];
         let answer = self.run(&shared.statements.lock, args).await?;
-        let mut tried = each(&answer, Tried::read)?;
+        let mut tried = read_answer(&answer, names, Tried::read)?;
         let without: Vec<_> = (0..names.len()).filter(|at| matches!(tried[*at], Tried::NoRow)).collect();
         if without.is_empty() {
             return Ok(tried);
@@ -330,7 +330,7 @@ impl Keeper {
         let shared = Arc::clone(&self.shared);
         let args = vec![numbers(names), rows(names), Arg::Text(shared.label.as_str().into())];
         let answer = self.run(&shared.statements.create, args).await?;
-        each(&answer, |row| row.try_get("version"))
+        read_answer(&answer, names, |row| row.try_get("version"))
     }
 
     /// Answers requests for locks that were tried.
@@ -375,14 +375,13 @@ impl Keeper {
         let shared = &Arc::clone(&self.shared);
         let old = match self.run_without_pid(&shared.statements.sweep, shared.sweeper.page()).await {
             Ok(page) => shared.sweeper.old(&page),
-            Err(Failure::Over(error)) => return Err(error),
             Err(Failure::Refused(_) | Failure::Locked(_)) => return Ok(()),
+            Err(failure) => return Err(failure.into()),
         };
         let keeper = &Mutex::new(self);
         let send = |names| async move {
             let mut keeper = keeper.lock().await;
-            keeper.run_without_pid(&shared.statements.remove, sweep::removal(names)).await?;
-            Ok(())
+            keeper.run_without_pid(&shared.statements.remove, sweep::removal(names)).await.map(drop)
         };
         sweep::remove(&old, send).await
     }
@@ -396,12 +395,12 @@ impl Keeper {
         }
         let message =
             "PostgreSQL has executed a statement in another session, as behind a pooler of transactions";
-        Err(Failure::Over(error::backend(message)))
+        Err(Failure::Unknown(error::backend(message)))
     }
 
     /// Executes a statement once: a statement takes its lock even if it fails, and a second execution would take the
     /// lock twice. A late answer makes the session suspect: a session without locks then ends at once, a session with
-    /// locks at its deadline.
+    /// locks at its deadline. After a failure other than `Refused` and `Locked`, the session is over.
     async fn run_without_pid(
         &mut self,
         statement: &Statement,
@@ -409,7 +408,7 @@ impl Keeper {
     ) -> Result<Vec<PgRow>, Failure> {
         let server = &self.shared.config.of_server;
         let Some(session) = self.session.upgrade() else {
-            return Err(Failure::Over(error::backend("the store was dropped")));
+            return Err(Failure::NotExecuted(error::backend("the store was dropped")));
         };
         let sent = Instant::now();
         let answer = {
@@ -429,7 +428,7 @@ impl Keeper {
                         }
                         answer
                     }
-                    () = clock::sleep_until(until) => return Err(Failure::Over(session.silent())),
+                    () = clock::sleep_until(until) => return Err(Failure::Unknown(session.silent())),
                 }
             }
         };
@@ -446,7 +445,7 @@ impl Keeper {
                 }
                 let error = error::explain(cause, server);
                 match meaning {
-                    Meaning::Broken | Meaning::OtherSession => return Err(Failure::Over(error)),
+                    Meaning::Broken | Meaning::OtherSession => return Err(Failure::Unknown(error)),
                     // Fencing tokens cannot be raised on this server, but perhaps on the server to which the address
                     // leads by now.
                     Meaning::ReadOnly => session.suspect(),
@@ -465,6 +464,15 @@ impl Keeper {
             "the connection to PostgreSQL at {address} was closed, and its session has ended"
         ))
     }
+}
+
+/// Reads a row for each name. An answer that is not understood tells as little as a refusal.
+fn read_answer<T>(
+    rows: &[PgRow],
+    names: &[Name],
+    read: impl Fn(&PgRow) -> Result<T, sqlx::Error>,
+) -> Result<Vec<T>, Failure> {
+    read_rows(rows, names.len(), read).map_err(Failure::Refused)
 }
 
 fn numbers(names: &[Name]) -> Arg<'_> {
