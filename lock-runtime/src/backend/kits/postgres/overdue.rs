@@ -8,13 +8,7 @@
 //! connection whether it still executes an overdue statement. A statement is never cancelled: a cancelled commit that
 //! waits for a replica would become visible and notify the next holder, although the replica may lack it.
 
-use std::{
-    pin::pin,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-};
+use std::{pin::pin, sync::Arc};
 
 use sqlx::ConnectOptions;
 use tokio::{
@@ -33,43 +27,27 @@ pub(super) struct Overdue {
     config: Config,
     /// When the server was last asked whether it executes an overdue statement, and the answer.
     last: Mutex<Option<(Instant, bool)>>,
-    /// The number of overdue statements.
-    count: AtomicUsize,
-}
-
-/// An overdue statement, which counts until this value is dropped.
-struct Counted(Arc<Overdue>);
-
-impl Counted {
-    fn new(overdue: &Arc<Overdue>) -> Self {
-        overdue.count.fetch_add(1, Ordering::SeqCst);
-        Self(Arc::clone(overdue))
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.count.fetch_sub(1, Ordering::SeqCst);
-    }
+    /// Each overdue statement has a clone of this value.
+    statements: Arc<()>,
 }
 
 impl Overdue {
     pub(super) fn of(config: &Config) -> Arc<Self> {
-        Arc::new(Self { config: config.clone(), last: Mutex::default(), count: AtomicUsize::new(0) })
+        Arc::new(Self { config: config.clone(), last: Mutex::default(), statements: Arc::default() })
     }
 
     /// Returns whether a statement may still be executed although its caller has given it up.
     pub(super) fn is_any(&self) -> bool {
-        self.count.load(Ordering::SeqCst) > 0
+        Arc::strong_count(&self.statements) > 1
     }
 
     /// Keeps a connection in use until the server has ended the overdue statement, no longer executes it, or cannot be
     /// asked.
     pub(super) fn keep(self: &Arc<Self>, checkout: Checkout) {
-        tokio::spawn(Arc::clone(self).wait(checkout, Counted::new(self)));
+        tokio::spawn(Arc::clone(self).wait(checkout, Arc::clone(&self.statements)));
     }
 
-    async fn wait(self: Arc<Self>, mut checkout: Checkout, _counted: Counted) {
+    async fn wait(self: Arc<Self>, mut checkout: Checkout, _statement: Arc<()>) {
         let late = Instant::now();
         // The idle connections may be mute, too.
         let mut aside = checkout.set_idle_aside();
