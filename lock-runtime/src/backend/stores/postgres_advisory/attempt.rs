@@ -6,7 +6,7 @@ use super::{
     claim::Claim,
     names::Name,
     session::{Failure, Taken},
-    sessions::Sessions,
+    shared::Shared,
 };
 use crate::{
     FencingToken, LockError,
@@ -30,13 +30,13 @@ const MOST_DOUBLINGS: u32 = 5;
 /// Upper bound on the sessions that may end during one attempt.
 const MAX_ENDED_SESSIONS: u32 = 3;
 
-pub(super) async fn acquire(link: &Arc<Link<Sessions>>, request: &Acquire) -> Result<Acquired, LockError> {
+pub(super) async fn acquire(link: &Arc<Link<Arc<Shared>>>, request: &Acquire) -> Result<Acquired, LockError> {
     until_granted(request, Requests::new(link, request)).await
 }
 
 /// The requests of one waiter.
 struct Requests<'a> {
-    link: &'a Arc<Link<Sessions>>,
+    link: &'a Arc<Link<Arc<Shared>>>,
     request: &'a Acquire,
     name: Name,
     /// Whether an earlier request has asked for notifications.
@@ -48,7 +48,7 @@ struct Requests<'a> {
 }
 
 impl<'a> Requests<'a> {
-    fn new(link: &'a Arc<Link<Sessions>>, request: &'a Acquire) -> Self {
+    fn new(link: &'a Arc<Link<Arc<Shared>>>, request: &'a Acquire) -> Self {
         Self { link, request, name: Name::of(&request.key), is_registered: false, ended: 0, locked: 0 }
     }
 }
@@ -58,7 +58,7 @@ impl Waiter for Requests<'_> {
 
     async fn ask(&mut self, watch: Option<&mut Watch>) -> Result<Answer, LockError> {
         let Self { link, request, .. } = *self;
-        if let Some(until) = link.sessions().shared().left_free.until(self.name.number)
+        if let Some(until) = link.sessions().left_free.until(self.name.number)
             && request.wait != Wait::No
         {
             request.progress.sleep_until(until.min(request.wait.end())).await;
@@ -92,6 +92,6 @@ impl Waiter for Requests<'_> {
 
     /// Subscribes; the next request, too, asks for notifications.
     fn subscribe(&self) -> Watch {
-        Watch::begin(&self.link.sessions().shared().notices, Arc::clone(&self.name.payload))
+        Watch::begin(&self.link.sessions().notices, Arc::clone(&self.name.payload))
     }
 }

@@ -13,7 +13,7 @@ mod shared;
 
 use std::{error::Error, fmt, future::Future, sync::Arc};
 
-use self::{config::Config, sessions::Sessions};
+use self::{config::Config, shared::Shared};
 use crate::{
     LockError,
     backend::{
@@ -27,7 +27,7 @@ use crate::{
 /// Clones share one session. The [module documentation](self) describes requirements and guarantees.
 #[derive(Clone)]
 pub struct PostgresAdvisory {
-    link: Arc<Link<Sessions>>,
+    link: Arc<Link<Arc<Shared>>>,
 }
 
 impl PostgresAdvisory {
@@ -53,7 +53,7 @@ impl PostgresAdvisory {
     /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions) if the URL is invalid,
     /// [`Unsupported`](crate::LockErrorKind::Unsupported) if the URL needs a feature that is not compiled in.
     pub fn connect_lazy(url: &str) -> Result<Self, LockError> {
-        Ok(Self { link: Sessions::link(Config::from_url(url)?) })
+        Ok(Self { link: sessions::link(Config::from_url(url)?) })
     }
 
     /// Creates the store like [`connect_lazy`](Self::connect_lazy), with a function that returns the current
@@ -71,13 +71,13 @@ impl PostgresAdvisory {
     {
         let mut config = Config::from_url(url)?;
         config.of_server.credentials = Some(Provider::new(credentials));
-        Ok(Self { link: Sessions::link(config) })
+        Ok(Self { link: sessions::link(config) })
     }
 }
 
 impl Backend for PostgresAdvisory {
     fn capabilities(&self) -> Capabilities {
-        let session_timeout = self.link.sessions().config().session_timeout;
+        let session_timeout = self.link.sessions().config.session_timeout;
         Capabilities::new()
             .shared_between_processes()
             .with_default_prefix("")

@@ -24,37 +24,26 @@ use crate::{
     time::clock::Instant,
 };
 
-#[derive(Debug)]
-pub(super) struct Sessions(Arc<Shared>);
+/// Creates the link to the current session, without a session.
+pub(super) fn link(config: Config) -> Arc<Link<Arc<Shared>>> {
+    let server = format!("PostgreSQL at {}", config.of_server.address());
+    Link::new(Shared::new(config), Outage::of(server, "no lock is granted"))
+}
 
-impl Sessions {
-    pub(super) fn link(config: Config) -> Arc<Link<Self>> {
-        let server = format!("PostgreSQL at {}", config.of_server.address());
-        Link::new(Self(Shared::new(config)), Outage::of(server, "no lock is granted"))
-    }
-
-    pub(super) fn config(&self) -> &Config {
-        &self.0.config
-    }
-
-    pub(super) fn shared(&self) -> &Arc<Shared> {
-        &self.0
-    }
-
+impl Shared {
     pub(super) fn names(&self) -> Vec<String> {
         // Two tables of one database share the advisory locks.
-        let identity = self.0.fitness.identity().and_then(|identity| {
+        let identity = self.fitness.identity().and_then(|identity| {
             let (of_database, _) = identity.rsplit_once('/')?;
             Some(format!("postgres+advisory:{of_database}"))
         });
-        [self.config().name()].into_iter().chain(identity).collect()
+        [self.config.name()].into_iter().chain(identity).collect()
     }
 
     /// Connects, and prepares the session; returns its connection, its process, and the moment from which its deadline
     /// counts.
     async fn connect(&self) -> Result<(PgListener, i32, Instant), LockError> {
-        let Shared { config: Config { of_server, session_timeout }, statements, fitness, notices, .. } =
-            &*self.0;
+        let Self { config: Config { of_server, session_timeout }, statements, fitness, notices, .. } = self;
         let listener = listener::connect(notices.channel(), of_server, listener::Session::Own).await;
         let listener = listener.map_err(|error| error::cannot_connect(error, of_server))?;
         let mut listener = match listener {
@@ -95,7 +84,7 @@ impl Sessions {
     }
 }
 
-impl link::Sessions for Sessions {
+impl link::Sessions for Arc<Shared> {
     type Session = Session;
 
     fn is_usable(session: &Session) -> bool {
@@ -103,7 +92,7 @@ impl link::Sessions for Sessions {
     }
 
     async fn open(&self, outage: &Arc<Outage>) -> Result<Arc<Session>, LockError> {
-        let of_server = &self.0.config.of_server;
+        let of_server = &self.config.of_server;
         // Two connections are made, and one of them proves that its session is its own.
         let limit = of_server.connect_timeout * 2;
         let connecting = || async {
@@ -111,7 +100,7 @@ impl link::Sessions for Sessions {
             connected.unwrap_or_else(|_| Err(error::out_of_reach(limit, of_server)))
         };
         let (listener, pid, sent) = hedged(connecting).await?;
-        let (session, requests) = Session::new(Arc::clone(&self.0), pid, sent);
+        let (session, requests) = Session::new(Arc::clone(self), pid, sent);
         tracing::debug!(pid, "session with PostgreSQL");
         tokio::spawn(Keeper::new(&session, listener, requests, Arc::clone(outage)).keep());
         Ok(session)
