@@ -11,8 +11,8 @@ pub const MUTANTS: &[Mutant] = &[
         edits: &[
             Rust {
                 file: "backend/stores/postgres/attempt.rs",
-                from: "        limit = connections.clock().at(sent + connections.config().response_timeout);",
-                to: "        limit = connections.clock().at(sent + connections.config().response_timeout);
+                from: "        limit = connections.clock.at(sent + connections.config.response_timeout);",
+                to: "        limit = connections.clock.at(sent + connections.config.response_timeout);
         if mutant!() {
             let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
             limit = u64::try_from(now.as_micros()).unwrap_or_default();

@@ -68,16 +68,16 @@ pub(crate) struct Answer {
 
 /// The connections of one store.
 pub(crate) struct Connections {
-    config: Config,
+    pub(crate) config: Config,
     by_runtime: Arc<Mutex<HashMap<runtime::Id, Arc<Slot>>>>,
     renewals: Mutex<Option<Arc<Slot>>>,
     overdue: Arc<Overdue>,
     outage: Outage,
-    clock: ServerClock,
-    fitness: Fitness,
+    pub(crate) clock: ServerClock,
+    pub(crate) fitness: Fitness,
     /// Whether connections are known to keep their sessions from one statement to the next. False until the listener
     /// has proved it, and behind a pooler.
-    keeps_sessions: Arc<AtomicBool>,
+    pub(crate) keeps_sessions: Arc<AtomicBool>,
     /// Whether the user's pool leads to a server that can hold locks.
     pool_is_fit: AtomicBool,
 }
@@ -97,20 +97,6 @@ impl Connections {
             keeps_sessions: Arc::default(),
             pool_is_fit: AtomicBool::new(false),
         }
-    }
-
-    pub(crate) fn config(&self) -> &Config {
-        &self.config
-    }
-
-    pub(crate) fn clock(&self) -> &ServerClock {
-        &self.clock
-    }
-
-    /// Returns the identity of the table that was seen last: the start of its server, and the numbers of its database
-    /// and of the table.
-    pub(crate) fn identity(&self) -> Option<String> {
-        self.fitness.identity()
     }
 
     /// Makes a connection for renewals if there is none: the first renewal may have no time to connect.
@@ -154,10 +140,6 @@ impl Connections {
     /// Returns whether the server may still be executing a statement that was not answered in time.
     pub(crate) fn has_overdue(&self) -> bool {
         self.overdue.is_any()
-    }
-
-    pub(crate) fn keeps_sessions(&self) -> &Arc<AtomicBool> {
-        &self.keeps_sessions
     }
 
     /// Executes a statement. If the connection breaks, and was neither just made nor taken from the user's pool, the
@@ -232,7 +214,7 @@ impl Connections {
                     taken.give_up();
                     conflicts += 1;
                 }
-                Meaning::Broken if !taken.is_fresh() => {
+                Meaning::Broken if !taken.fresh => {
                     taken.give_up();
                     may_have_run = true;
                 }
@@ -291,7 +273,7 @@ impl Connections {
             error::backend(format!(
                 "none of the {} connections to PostgreSQL at {} became free within {limit:?}; allow more with the \
                  setting `connections`",
-                slot.size(),
+                slot.size,
                 self.config.address()
             ))
         })
@@ -403,7 +385,7 @@ impl fmt::Debug for Connections {
 /// none.
 pub(crate) async fn ping(connections: &Connections) -> Result<(), LockError> {
     let mut checkout = connections.take(Lane::Here).await?;
-    if checkout.is_fresh() && !checkout.is_of_pool() {
+    if checkout.fresh && !checkout.is_of_pool() {
         checkout.give_back();
         return Ok(());
     }

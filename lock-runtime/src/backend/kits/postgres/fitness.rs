@@ -46,7 +46,8 @@ impl Fitness {
         }
     }
 
-    /// Returns the identity of the table that was seen last: the server's start, the database's number and the table's.
+    /// Returns the identity of the table that was seen last: the start of its server, and the numbers of its database
+    /// and of the table.
     pub(crate) fn identity(&self) -> Option<String> {
         lock(&self.seen).identity.clone()
     }

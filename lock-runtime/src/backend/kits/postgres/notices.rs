@@ -58,8 +58,8 @@ const UNUSED: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(crate) struct Notices {
     config: Config,
-    channel: String,
-    hints: Arc<Hints>,
+    pub(crate) channel: String,
+    pub(crate) hints: Arc<Hints>,
     /// Whether a connection keeps its session from one statement to the next, as far as is known.
     keeps_sessions: Arc<AtomicBool>,
     /// Whether notifications arrive.
@@ -87,14 +87,6 @@ impl Notices {
             runs: AtomicBool::new(false),
             wake: Arc::default(),
         })
-    }
-
-    pub(crate) fn channel(&self) -> &str {
-        &self.channel
-    }
-
-    pub(crate) fn hints(&self) -> &Hints {
-        &self.hints
     }
 
     /// Records that the server has refused a notification. From now on, waiters poll until this process can listen

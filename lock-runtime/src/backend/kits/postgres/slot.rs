@@ -26,7 +26,7 @@ const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(15);
 
 /// The connections of one runtime.
 pub(super) struct Slot {
-    size: u32,
+    pub(super) size: u32,
     permits: Semaphore,
     idle: Mutex<Vec<Idle>>,
     /// Rises each time the connections are given up. A connection that was taken before such a rise is closed after its
@@ -71,10 +71,6 @@ impl Slot {
             }
         });
         slot
-    }
-
-    pub(super) fn size(&self) -> u32 {
-        self.size
     }
 
     /// Takes a permit for a connection if one is free and no other caller waits for one.
@@ -175,7 +171,8 @@ pub(super) struct Checkout {
     /// `None` for a connection of the user's pool.
     permit: Option<Permit>,
     generation: u64,
-    fresh: bool,
+    /// Whether the connection was just made, or was taken from the user's pool.
+    pub(super) fresh: bool,
     pub(super) prepared: Prepared,
 }
 
@@ -218,11 +215,6 @@ impl Checkout {
 
     pub(super) fn is_of_pool(&self) -> bool {
         self.permit.is_none()
-    }
-
-    /// Returns whether the connection was just made, or was taken from the user's pool.
-    pub(super) fn is_fresh(&self) -> bool {
-        self.fresh
     }
 
     /// Gives the connection back after a statement.

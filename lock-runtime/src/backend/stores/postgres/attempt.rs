@@ -180,7 +180,7 @@ impl<'a> Claim<'a> {
         let is_renewed_soon = request.auto_renew && request.ttl < CONNECT_EARLY_BELOW;
         let flight = Flight::default();
         let in_flight =
-            InFlight::new(flight.clone(), shared.connections.config().response_timeout + server_clock::ERROR);
+            InFlight::new(flight.clone(), shared.connections.config.response_timeout + server_clock::ERROR);
         let id = request.lease_id(self.owner, FencingToken::from_micros(0));
         let is_next = self.place.is_some();
         self.open = Some((flight.clone(), is_next || !extra.lease.is_zero()));
@@ -217,7 +217,7 @@ impl<'a> Claim<'a> {
     /// the next request finds the grant.
     fn granted(&mut self, text: &str) -> Option<Grant> {
         let now = Instant::now();
-        let us = self.shared.connections.clock().at(now);
+        let us = self.shared.connections.clock.at(now);
         let Push::Ours { version, valid_until } = self.place?.judge(text.parse().ok()?, us) else {
             return None;
         };
@@ -283,7 +283,7 @@ async fn ask(
     let mut args = |sent| {
         began.get_or_insert(sent);
         // A grant after the limit would have no holder: the caller has given up by then.
-        limit = connections.clock().at(sent + connections.config().response_timeout);
+        limit = connections.clock.at(sent + connections.config.response_timeout);
         if flight.is_given_up() {
             limit = 0;
         }
@@ -335,16 +335,16 @@ async fn ask(
     let Some(version) = read.version else {
         not_granted(repeated, &flight);
         if limit < read.us && limit > 0 {
-            connections.clock().replace(now, read.us);
+            connections.clock.replace(now, read.us);
             return Ok(Reply::Late);
         }
-        connections.clock().learn(answer.sent, now, read.us);
+        connections.clock.learn(answer.sent, now, read.us);
         // Only a request that was sent once proves a place: it has locked the row after `answer.sent`.
         let place = read.place.filter(|_| !repeated);
         return Ok(Reply::Held { remaining: read.remaining, place });
     };
     flight.lands(Landed::Granted(repeated.then(|| flight.until())));
-    connections.clock().learn(answer.sent, now, read.us);
+    connections.clock.learn(answer.sent, now, read.us);
     if is_renewed_soon {
         connections.prepare_for_renewals();
     }

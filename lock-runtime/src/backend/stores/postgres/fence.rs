@@ -117,7 +117,7 @@ async fn check_in(held: &HeldLock, transaction: &mut Transaction<'_, Postgres>) 
             let message = "lost: its row in this database belongs to another holder or to none; roll the transaction back";
             Err(LockError::new(LockErrorKind::Lost, message).with_key(held.key()))
         }
-        Err(error) => Err(in_transaction(error, lease.shared.connections.config()).with_key(held.key())),
+        Err(error) => Err(in_transaction(error, &lease.shared.connections.config).with_key(held.key())),
     }
 }
 

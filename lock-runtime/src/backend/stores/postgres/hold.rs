@@ -97,7 +97,7 @@ impl PostgresLease {
         let until = match self.flight.landed() {
             Some(Landed::Unknown(until) | Landed::Granted(Some(until))) => until,
             Some(Landed::Granted(None) | Landed::NotGranted) => now,
-            None => now + self.shared.connections.config().response_timeout + server_clock::ERROR,
+            None => now + self.shared.connections.config.response_timeout + server_clock::ERROR,
         };
         // As the next holder, this owner may be granted the lock by a release until its place ends.
         if self.may_be_next { until + CLAIM_WINDOW.max(NOTICE_PERIOD) } else { until }
@@ -157,7 +157,7 @@ async fn release(
         Landed::Granted(lingers) => (None, lingers),
         Landed::Unknown(until) => (Some(until), Some(until)),
     };
-    let end = Instant::now() + shared.connections.config().response_timeout;
+    let end = Instant::now() + shared.connections.config.response_timeout;
     let mut pause = WHILE_LOCKED;
     loop {
         // The request may be executed, or its commit may end, after the release that is sent now. A limit bounds when a

@@ -114,10 +114,10 @@ impl Backend for Postgres {
 
     fn names(&self) -> Vec<String> {
         let connections = &self.shared.connections;
-        let config = connections.config();
+        let config = &connections.config;
         // Without a schema, users and sessions may have different tables of one name.
         let written = config.table.has_schema().then(|| config.name());
-        let identity = connections.identity().map(|identity| format!("postgres:{identity}"));
+        let identity = connections.fitness.identity().map(|identity| format!("postgres:{identity}"));
         written.into_iter().chain(identity).collect()
     }
 
@@ -149,7 +149,7 @@ impl Renew for Postgres {
 impl fmt::Debug for Postgres {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Postgres")
-            .field("name", &self.shared.connections.config().name())
+            .field("name", &self.shared.connections.config.name())
             .finish_non_exhaustive()
     }
 }

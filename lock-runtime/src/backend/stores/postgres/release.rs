@@ -82,7 +82,7 @@ impl Drop for StopsAtPanic<'_> {
 
 impl Releases {
     pub(super) fn new(connections: &Arc<Connections>, notices: &Arc<Notices>) -> Arc<Self> {
-        let table = &connections.config().table;
+        let table = &connections.config.table;
         let of = |text: &str| {
             Statement::of(&text.replace("{grant}", include_str!("sql/grant.sql")), table).or_unnotified()
         };

@@ -54,7 +54,7 @@ impl Shared {
     pub(super) fn new(config: Config) -> Arc<Self> {
         let statements = Statements::of(&config.table);
         let connections = Arc::new(Connections::new(config.clone()));
-        let notices = Notices::new(config, Arc::clone(connections.keeps_sessions()));
+        let notices = Notices::new(config, Arc::clone(&connections.keeps_sessions));
         let releases = Releases::new(&connections, &notices);
         let label = format!("{} pid {}", host::name(), std::process::id());
         Arc::new(Self {

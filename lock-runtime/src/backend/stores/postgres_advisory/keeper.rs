@@ -68,7 +68,7 @@ impl Drop for Keeper {
     fn drop(&mut self) {
         self.end("its keeper has ended");
         // Waiters ask again, in another session.
-        self.shared.notices.hints().notify_all();
+        self.shared.notices.hints.notify_all();
     }
 }
 
@@ -135,7 +135,7 @@ impl Keeper {
             () = clock::sleep_until(self.sent + interval) => self.ping().await?,
         }
         let is_suspect = self.session.upgrade().is_none_or(|session| session.is_suspect());
-        let is_unused = (self.used + UNUSED).has_passed() && !self.shared.notices.hints().is_watched();
+        let is_unused = (self.used + UNUSED).has_passed() && !self.shared.notices.hints.is_watched();
         Ok(!self.held.is_empty() || !is_suspect && !is_unused)
     }
 
@@ -201,7 +201,7 @@ impl Keeper {
             }
             self.has_not(name);
             // Waiters of this process are not in the table.
-            shared.notices.hints().notify(&name.payload);
+            shared.notices.hints.notify(&name.payload);
             had.push(was_held);
         }
         Ok(had)

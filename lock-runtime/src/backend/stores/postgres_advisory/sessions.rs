@@ -44,7 +44,7 @@ impl Shared {
     /// counts.
     async fn connect(&self) -> Result<(PgListener, i32, Instant), LockError> {
         let Self { config: Config { of_server, session_timeout }, statements, fitness, notices, .. } = self;
-        let listener = listener::connect(notices.channel(), of_server, listener::Session::Own).await;
+        let listener = listener::connect(&notices.channel, of_server, listener::Session::Own).await;
         let listener = listener.map_err(|error| error::cannot_connect(error, of_server))?;
         let mut listener = match listener {
             Found::Notified(listener) => listener,
