@@ -7,7 +7,7 @@ use sqlx::Row;
 use super::{
     flight::{Flight, InFlight, Landed},
     hold::PostgresLease,
-    next_holder::{CLAIM_WINDOW, Place, Push, Secret},
+    next_holder::{CLAIM_WINDOW, Place, Pushed, Secret},
     shared::Shared,
 };
 use crate::{
@@ -218,9 +218,8 @@ impl<'a> Claim<'a> {
     fn granted(&mut self, text: &str) -> Option<Grant> {
         let now = Instant::now();
         let us = self.shared.connections.clock.at(now);
-        let Push::Ours { version, valid_until } = self.place?.judge(text.parse().ok()?, us) else {
-            return None;
-        };
+        let pushed: Pushed = text.parse().ok()?;
+        let valid_until = self.place?.judge(pushed, us)?;
         if !is_usable(self.request, valid_until) {
             return None;
         }
@@ -229,7 +228,7 @@ impl<'a> Claim<'a> {
         // The notification does not show whether others wait. A wrong guess ends the hand-overs in this process 5 ms
         // after the grant, and makes the process leave the lock free for the head start.
         let contention = Contention { asked_at: now, answered_at: now, others_wait: true };
-        Some(self.grant(version, valid_until, &Flight::ended(Landed::Granted(None)), contention))
+        Some(self.grant(pushed.version, valid_until, &Flight::ended(Landed::Granted(None)), contention))
     }
 
     fn grant(&self, version: u64, valid_until: Instant, flight: &Flight, contention: Contention) -> Grant {

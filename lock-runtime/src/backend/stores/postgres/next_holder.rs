@@ -62,34 +62,27 @@ pub(super) struct Place {
 /// The notification of a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pushed {
-    version: u64,
+    pub(super) version: u64,
     /// The secret of the holder that released the lock.
     secret: Secret,
 }
 
-/// The meaning of the notification of a grant to one waiter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Push {
-    /// The lock is this waiter's, with this version, until `valid_until`.
-    Ours { version: u64, valid_until: Instant },
-    /// The notification proves no new grant: its version is not new or not possible, or its secret is not that of the
-    /// holder that the last proof found.
-    NotOurs,
-}
-
 impl Place {
-    /// Judges a notification that arrives now, when the server's clock shows `us` or a later time.
-    pub(super) fn judge(&self, pushed: Pushed, us: u64) -> Push {
+    /// Returns the deadline of the grant that a notification announces to this waiter. The notification arrives now,
+    /// when the server's clock shows `us` or a later time.
+    ///
+    /// Returns `None` if the notification proves no new grant: the version is not new or not possible, or the secret is
+    /// not the secret of the holder that the last proof found.
+    pub(super) fn judge(&self, pushed: Pushed, us: u64) -> Option<Instant> {
         let Pushed { version, secret } = pushed;
         // If the server's clock was set back, and is behind the versions, each version is one more than the last. The
         // server makes no version beyond the last number of a fencing token.
         let first = self.proof.last + 1;
         let last = us.max(first).min(FencingToken::LAST_MICROS);
         if secret.owner() != self.holder || version > last {
-            return Push::NotOurs;
+            return None;
         }
-        let deadline = self.proof.deadline(version, self.sure);
-        deadline.map_or(Push::NotOurs, |valid_until| Push::Ours { version, valid_until })
+        self.proof.deadline(version, self.sure)
     }
 }
 
@@ -148,25 +141,25 @@ mod tests {
     fn a_grant_is_dated_by_the_request_before_it_and_never_by_its_arrival() {
         let secret = Secret::random();
         let place = place(secret);
-        let ours = Push::Ours { version: 8, valid_until: valid_until(place.proof.sent, 2 * SEC) };
-        assert_eq!(place.judge(Pushed { version: 8, secret }, NOW), ours);
+        let deadline = valid_until(place.proof.sent, 2 * SEC);
+        assert_eq!(place.judge(Pushed { version: 8, secret }, NOW), Some(deadline));
     }
 
     #[test]
     fn a_grant_that_is_old_or_another_s_or_forged_is_not_ours() {
         let secret = Secret::random();
         let place = place(secret);
-        assert_eq!(place.judge(Pushed { version: 7, secret }, NOW), Push::NotOurs);
-        assert_eq!(place.judge(Pushed { version: 8, secret: Secret::random() }, NOW), Push::NotOurs);
+        assert_eq!(place.judge(Pushed { version: 7, secret }, NOW), None);
+        assert_eq!(place.judge(Pushed { version: 8, secret: Secret::random() }, NOW), None);
         // The owner, as the row shows it.
         let owner = Secret::of(Uuid(secret.owner().expose()));
-        assert_eq!(place.judge(Pushed { version: 8, secret: owner }, NOW), Push::NotOurs);
+        assert_eq!(place.judge(Pushed { version: 8, secret: owner }, NOW), None);
     }
 
     #[test]
     fn no_version_is_believed_that_the_server_cannot_have_made_yet() {
         let secret = Secret::random();
-        let judge = |version, us| place(secret).judge(Pushed { version, secret }, us) != Push::NotOurs;
+        let judge = |version, us| place(secret).judge(Pushed { version, secret }, us).is_some();
         assert!(judge(NOW, NOW) && !judge(NOW + 1, NOW) && !judge(u64::MAX, NOW));
         // The clock was set back, or is unknown.
         assert!(judge(8, 3) && !judge(9, 3) && judge(8, 0));
@@ -175,7 +168,7 @@ mod tests {
         assert!(judge(last, u64::MAX) && !judge(last + 1, u64::MAX));
         let proof = PlaceProof { last, ..place(secret).proof };
         let used_up = Place { proof, ..place(secret) };
-        assert_eq!(used_up.judge(Pushed { version: last + 1, secret }, NOW), Push::NotOurs);
+        assert_eq!(used_up.judge(Pushed { version: last + 1, secret }, NOW), None);
     }
 
     #[test]
