@@ -13,7 +13,7 @@ use super::{
 use crate::{
     FencingToken, LockError, OwnerToken,
     backend::{
-        Acquire, Acquired, Grant, Held, LeaseId,
+        Acquire, Acquired, Grant, LeaseId,
         common::{
             contention::Contention,
             place_proof::{PlaceProof, is_usable},
@@ -56,8 +56,11 @@ enum ExpectedState {
 /// The outcome of one request.
 enum Outcome {
     Granted(Grant),
-    /// The rest of the holder's lease, if known.
-    Held(Option<Duration>),
+    /// The rest of the holder's lease, if known, and the caller's place in the row, if proved.
+    Held {
+        remaining: Option<Duration>,
+        place: Option<Place>,
+    },
     /// By the server's clock, the limit of the request had passed, and the request did nothing.
     Late,
 }
@@ -111,7 +114,7 @@ impl Waiter for Requests<'_> {
             Outcome::Late => {
                 return Err(backend("PostgreSQL did not execute the request in time, or its clock jumps"));
             }
-            Outcome::Held(remaining) => remaining,
+            Outcome::Held { remaining, .. } => remaining,
         };
         self.expected = ExpectedState::Held;
         let Some(watch) = watch else {
@@ -177,7 +180,6 @@ impl<'a> Claim<'a> {
     /// Sends a request for the lock. The statement runs in a task of its own, and goes on if the caller is dropped.
     async fn ask(&mut self, expected: ExpectedState, extra: ExtraDemands) -> Result<Outcome, LockError> {
         let (shared, request) = (self.shared, self.request);
-        let is_renewed_soon = request.auto_renew && request.ttl < CONNECT_EARLY_BELOW;
         let flight = Flight::default();
         let in_flight =
             InFlight::new(flight.clone(), shared.connections.config.response_timeout + server_clock::ERROR);
@@ -188,10 +190,10 @@ impl<'a> Claim<'a> {
         let expected = if is_next { ExpectedState::Held } else { expected };
         let known = self.place.map(|place| place.holder);
         let asked =
-            detached(ask(Arc::clone(shared), id, expected, extra, known, is_renewed_soon, in_flight)).await;
+            detached(ask(Arc::clone(shared), id, self.secret, expected, extra, known, in_flight)).await;
         // No await follows, so the claim cannot be dropped before it has recorded the outcome.
         match (flight.landed(), &asked) {
-            (Some(Landed::NotGranted), Ok(Reply::Held { place, .. })) => {
+            (Some(Landed::NotGranted), Ok(Outcome::Held { place, .. })) => {
                 self.place = place.or(self.place);
                 if self.place.is_none() {
                     self.open = None;
@@ -199,18 +201,16 @@ impl<'a> Claim<'a> {
             }
             (Some(Landed::NotGranted), _) if !is_next => self.open = None,
             (Some(Landed::NotGranted), _) => {}
-            (Some(Landed::Granted(_)), Ok(_)) => self.open = None,
+            (Some(Landed::Granted(_)), Ok(_)) => {
+                self.open = None;
+                if request.auto_renew && request.ttl < CONNECT_EARLY_BELOW {
+                    shared.connections.prepare_for_renewals();
+                }
+            }
             // The release in the background ends every hold of this owner, so the next request needs another owner.
             _ => drop(std::mem::replace(self, Self::new(shared, request))),
         }
-        Ok(match asked? {
-            Reply::Granted { version, contention } => {
-                let valid_until = valid_until(contention.asked_at, request.ttl);
-                Outcome::Granted(self.grant(version, valid_until, &flight, contention))
-            }
-            Reply::Held { remaining, .. } => Outcome::Held(remaining),
-            Reply::Late => Outcome::Late,
-        })
+        asked
     }
 
     /// Returns the grant that a notification announces, if the grant is proved and valid for long enough. Otherwise,
@@ -228,14 +228,10 @@ impl<'a> Claim<'a> {
         // The notification does not show whether others wait. A wrong guess ends the hand-overs in this process 5 ms
         // after the grant, and makes the process leave the lock free for the head start.
         let contention = Contention { asked_at: now, answered_at: now, others_wait: true };
-        Some(self.grant(pushed.version, valid_until, &Flight::ended(Landed::Granted(None)), contention))
-    }
-
-    fn grant(&self, version: u64, valid_until: Instant, flight: &Flight, contention: Contention) -> Grant {
-        let token = FencingToken::from_micros(version);
-        let id = self.request.lease_id(self.owner, token);
-        let lease = PostgresLease::of_grant(self.shared, id, self.secret, flight, contention);
-        Grant::new(token, Held::lease(Arc::new(lease), valid_until))
+        let id = self.request.lease_id(self.owner, FencingToken::from_micros(pushed.version));
+        let flight = Flight::ended(Landed::Granted(None));
+        let lease = PostgresLease::of_grant(self.shared, id, self.secret, &flight, contention);
+        Some(lease.into_grant(valid_until))
     }
 }
 
@@ -252,30 +248,16 @@ impl Drop for Claim<'_> {
     }
 }
 
-/// The content of an answer.
-enum Reply {
-    Granted {
-        version: u64,
-        contention: Contention,
-    },
-    /// The rest of the holder's lease, if known, and the caller's place in the row, if proved.
-    Held {
-        remaining: Option<Duration>,
-        place: Option<Place>,
-    },
-    Late,
-}
-
 /// `known` is the holder that the row named when the caller's place was last proved; `None` without a proved place.
 async fn ask(
     shared: Arc<Shared>,
     id: LeaseId,
+    secret: Secret,
     expected: ExpectedState,
     extra: ExtraDemands,
     known: Option<OwnerToken>,
-    is_renewed_soon: bool,
     flight: InFlight,
-) -> Result<Reply, LockError> {
+) -> Result<Outcome, LockError> {
     let Shared { connections, statements, .. } = &*shared;
     let mut limit = 0;
     let mut began = None;
@@ -321,7 +303,7 @@ async fn ask(
         // Another client is about to create the row, and to hold the lock.
         Err(Failure::Locked(_)) => {
             not_granted(repeated, &flight);
-            return Ok(Reply::Held { remaining: None, place: None });
+            return Ok(Outcome::Held { remaining: None, place: None });
         }
         Err(Failure::Unknown(error)) => {
             flight.lands(Landed::Unknown(flight.until()));
@@ -335,25 +317,25 @@ async fn ask(
         not_granted(repeated, &flight);
         if limit < read.us && limit > 0 {
             connections.clock.replace(now, read.us);
-            return Ok(Reply::Late);
+            return Ok(Outcome::Late);
         }
         connections.clock.learn(answer.sent, now, read.us);
         // Only a request that was sent once proves a place: it has locked the row after `answer.sent`.
         let place = read.place.filter(|_| !repeated);
-        return Ok(Reply::Held { remaining: read.remaining, place });
+        return Ok(Outcome::Held { remaining: read.remaining, place });
     };
     flight.lands(Landed::Granted(repeated.then(|| flight.until())));
     connections.clock.learn(answer.sent, now, read.us);
-    if is_renewed_soon {
-        connections.prepare_for_renewals();
-    }
     if read.is_new && shared.sweeper.grown() {
         tokio::spawn(sweep_page(Arc::clone(&shared)));
     }
     // The lease counts from the first statement, although the lease may have begun with the last statement.
     let asked_at = began.unwrap_or(answer.sent);
     let contention = Contention { asked_at, answered_at: now, others_wait: read.others_wait };
-    Ok(Reply::Granted { version, contention })
+    let id = LeaseId { token: FencingToken::from_micros(version), ..id };
+    let valid_until = valid_until(asked_at, id.ttl);
+    let lease = PostgresLease::of_grant(&shared, id, secret, &flight.flight, contention);
+    Ok(Outcome::Granted(lease.into_grant(valid_until)))
 }
 
 /// Looks at the next page of the table, and removes the rows of locks that have long been unused. A row that the

@@ -66,7 +66,7 @@ impl Flight {
 /// The task's part of a flight. If this part is dropped before the request has ended, with its runtime, the outcome is
 /// unknown.
 pub(super) struct InFlight {
-    flight: Flight,
+    pub(super) flight: Flight,
     /// How long after it was sent a statement may still be executed.
     limit: Duration,
 }

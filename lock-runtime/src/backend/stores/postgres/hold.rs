@@ -17,7 +17,7 @@ use super::{
 use crate::{
     LockError, LockKey,
     backend::{
-        BoxFuture, HandOver, Lease, LeaseId, Releasable, Released,
+        BoxFuture, Grant, HandOver, Held, Lease, LeaseId, Releasable, Released,
         common::{contention::Contention, server_clock},
         kits::postgres::{
             connections::detached,
@@ -74,6 +74,10 @@ impl PostgresLease {
             checked_in: AtomicBool::new(false),
             abandoned: OnceLock::new(),
         }
+    }
+
+    pub(super) fn into_grant(self, valid_until: Instant) -> Grant {
+        Grant::new(self.id.token, Held::lease(Arc::new(self), valid_until))
     }
 
     /// Creates a lease for the hold or the place that an attempt may leave in the row.
