@@ -104,12 +104,7 @@ impl Connections {
         if lock(&self.renewals).as_ref().is_some_and(|slot| slot.has_connections()) {
             return;
         }
-        let this = Arc::clone(self);
-        background::handle().spawn(async move {
-            if let Ok(checkout) = this.take(Lane::Renewals).await {
-                checkout.give_back();
-            }
-        });
+        drop(self.connect_for_renewals());
     }
 
     /// Waits until there is a connection for renewals; returns an error if none can be made. Without such a connection,
@@ -121,20 +116,25 @@ impl Connections {
         if lock(&self.renewals).as_ref().is_some_and(|slot| slot.is_reached() && slot.has_connections()) {
             return Ok(());
         }
-        cold(self.connect_for_renewals()).await
+        cold(async {
+            // The caller's connection comes first: without it, there is nothing to renew.
+            self.take(Lane::Here).await?.give_back();
+            let made = self.connect_for_renewals().await;
+            let made = made.unwrap_or_else(|_| Err(error::backend("the library's own thread ended")));
+            made.map_err(|error| cannot_renew(&error, error::is_full(&error)))
+        })
+        .await
     }
 
-    async fn connect_for_renewals(self: &Arc<Self>) -> Result<(), LockError> {
-        // The caller's connection comes first: without it, there is nothing to renew.
-        self.take(Lane::Here).await?.give_back();
+    /// Begins to make a connection for renewals, on the library's own thread; returns the receiver of the result.
+    fn connect_for_renewals(self: &Arc<Self>) -> oneshot::Receiver<Result<(), LockError>> {
         let (tell, told) = oneshot::channel();
         let this = Arc::clone(self);
         background::handle().spawn(async move {
             let taken = this.take(Lane::Renewals).await;
             let _ = tell.send(taken.map(Checkout::give_back));
         });
-        let made = told.await.unwrap_or_else(|_| Err(error::backend("the library's own thread ended")));
-        made.map_err(|error| cannot_renew(&error, error::is_full(&error)))
+        told
     }
 
     /// Returns whether the server may still be executing a statement that was not answered in time.
