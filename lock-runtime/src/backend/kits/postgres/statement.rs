@@ -194,26 +194,18 @@ fn write_literal(text: &mut String, arg: &Arg<'_>) {
     let quote =
         |value: &str| format!("convert_from(decode('{}', 'hex'), 'UTF8')", hex::text(value.as_bytes()));
     let owner = |token: OwnerToken| format!("'{:032x}'::uuid", token.expose());
-    let list = |values: Vec<String>| values.join(", ");
+    let array = |text: &mut String, of: &str, values: Vec<String>| {
+        write!(text, "ARRAY[{}]::{of}[]", values.join(", "))
+    };
     let _ = match arg {
         Arg::Text(value) => write!(text, "{}", quote(value)),
         Arg::Number(number) => write!(text, "({number})::bigint"),
-        Arg::Texts(values) => {
-            write!(text, "ARRAY[{}]::text[]", list(values.iter().map(|value| quote(value)).collect()))
-        }
-        Arg::Numbers(values) => {
-            write!(text, "ARRAY[{}]::bigint[]", list(values.iter().map(i64::to_string).collect()))
-        }
-        Arg::Owner(token) => {
-            write!(text, "{}", token.map_or_else(|| "NULL::uuid".into(), owner))
-        }
-        Arg::Owners(tokens) => {
-            write!(text, "ARRAY[{}]::uuid[]", list(tokens.iter().copied().map(owner).collect()))
-        }
+        Arg::Texts(values) => array(text, "text", values.iter().map(|value| quote(value)).collect()),
+        Arg::Numbers(values) => array(text, "bigint", values.iter().map(i64::to_string).collect()),
+        Arg::Owner(token) => write!(text, "{}", token.map_or_else(|| "NULL::uuid".into(), owner)),
+        Arg::Owners(tokens) => array(text, "uuid", tokens.iter().copied().map(owner).collect()),
         Arg::Secret(_) => write!(text, "NULL::uuid"),
-        Arg::Secrets(secrets) => {
-            write!(text, "ARRAY[{}]::uuid[]", list(secrets.iter().map(|_| "NULL".into()).collect()))
-        }
+        Arg::Secrets(secrets) => array(text, "uuid", secrets.iter().map(|_| "NULL".into()).collect()),
     };
 }
 
