@@ -1,6 +1,6 @@
 //! One request for a lock, and the hold that it may leave when its caller goes.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use tokio::sync::oneshot;
 
@@ -64,6 +64,7 @@ impl Drop for Claim<'_> {
 
 /// A hold that a request without a caller may have left. The keeper gives the lock back by itself; `release` only waits
 /// for the keeper.
+#[derive(Debug)]
 struct AbandonedRequest {
     key: LockKey,
     session: Arc<Session>,
@@ -82,11 +83,5 @@ impl Releasable for AbandonedRequest {
                 Err(Failure::Failed(error)) => Err(error),
             }
         })
-    }
-}
-
-impl fmt::Debug for AbandonedRequest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Left").field("key", &self.key).field("session", &self.session).finish_non_exhaustive()
     }
 }

@@ -1,11 +1,8 @@
 //! A lock that is held in a session.
 
-use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
 };
 
 use tokio::{sync::SetOnce, time::timeout};
@@ -21,6 +18,7 @@ use crate::{
 };
 
 /// A lock that is held in a session; given back in the background when dropped.
+#[derive(Debug)]
 pub(super) struct Hold {
     session: Arc<Session>,
     key: LockKey,
@@ -88,11 +86,5 @@ impl backend::Session for Hold {
 
     fn on_loss(self: Arc<Self>, notifier: LossNotifier) {
         self.session.lifetime.register(self.name.number, (), notifier);
-    }
-}
-
-impl fmt::Debug for Hold {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hold").field("key", &self.key).field("session", &self.session).finish_non_exhaustive()
     }
 }
