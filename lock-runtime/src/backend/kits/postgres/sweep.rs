@@ -13,7 +13,8 @@ use sqlx::{Row, postgres::PgRow};
 use super::{
     error::{self, Failure},
     halves::in_halves,
-    statement::{Arg, micros},
+    statement::{Arg, Statement, micros},
+    table::Table,
 };
 use crate::{LockError, sync::lock, time::backoff::random};
 
@@ -30,27 +31,29 @@ const PAGE: i64 = 512;
 /// session's other requests wait for them.
 const MAX_REMOVALS: u32 = 40;
 
-/// The statement that looks at a page of the table.
-pub(crate) const SQL: &str = include_str!("sql/sweep.sql");
-/// The statement that removes rows.
-pub(crate) const REMOVE_SQL: &str = include_str!("sql/remove.sql");
-
-/// The progress of the sweep of a table.
+/// The sweep of a table, and its progress.
 #[derive(Debug)]
 pub(crate) struct Sweeper {
+    /// The statement that looks at a page of the table.
+    pub(crate) look: Statement,
+    /// The statement that removes rows.
+    pub(crate) remove: Statement,
     /// The number of new rows, from a random start, so that many processes with few names sweep now and then.
     new_rows: AtomicU32,
     /// The last name that was looked at; empty at the beginning of the table.
     last: Mutex<String>,
 }
 
-impl Default for Sweeper {
-    fn default() -> Self {
-        Self { new_rows: AtomicU32::new(random() % NEW_ROWS), last: Mutex::default() }
-    }
-}
-
 impl Sweeper {
+    pub(crate) fn of(table: &Table) -> Self {
+        Self {
+            look: Statement::of(include_str!("sql/sweep.sql"), table),
+            remove: Statement::of(include_str!("sql/remove.sql"), table),
+            new_rows: AtomicU32::new(random() % NEW_ROWS),
+            last: Mutex::default(),
+        }
+    }
+
     /// Counts a new row; returns whether it is time to look at a page of the table.
     pub(crate) fn grown(&self) -> bool {
         self.new_rows.fetch_add(1, Ordering::Relaxed) % NEW_ROWS == NEW_ROWS - 1

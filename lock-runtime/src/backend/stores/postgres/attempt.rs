@@ -341,12 +341,12 @@ async fn ask(
 /// Looks at the next page of the table, and removes the rows of locks that have long been unused. A row that the
 /// server refuses to remove does not keep other rows in the table.
 async fn sweep_page(shared: Arc<Shared>) {
-    let Shared { connections, statements, sweeper, .. } = &*shared;
-    let page = connections.run(Lane::Here, &statements.sweep, |_| sweeper.page()).await;
+    let Shared { connections, sweeper, .. } = &*shared;
+    let page = connections.run(Lane::Here, &sweeper.look, |_| sweeper.page()).await;
     let Ok(page) = page else { return };
     let old = sweeper.old(&page.rows);
     let send = |names| async move {
-        connections.run(Lane::Here, &statements.remove, |_| sweep::removal(names)).await.map(drop)
+        connections.run(Lane::Here, &sweeper.remove, |_| sweep::removal(names)).await.map(drop)
     };
     // The next sweep finds the rows that are left.
     let _ = sweep::remove(&old, send).await;

@@ -6,11 +6,7 @@ use super::{flight::Abandoned, release::Releases};
 use crate::backend::{
     common::host,
     kits::postgres::{
-        config::Config,
-        connections::Connections,
-        notices::Notices,
-        statement::Statement,
-        sweep::{self, Sweeper},
+        config::Config, connections::Connections, notices::Notices, statement::Statement, sweep::Sweeper,
         table::Table,
     },
 };
@@ -26,13 +22,11 @@ pub(super) struct Shared {
     pub(super) label: String,
 }
 
-/// The statements about the locks of one table, without those that release locks.
+/// The statements about the locks of one table, without those that release locks or remove rows.
 pub(super) struct Statements {
     pub(super) take: Statement,
     pub(super) acquire: Statement,
     pub(super) renew: Statement,
-    pub(super) sweep: Statement,
-    pub(super) remove: Statement,
     pub(super) check_in: Statement,
 }
 
@@ -44,15 +38,13 @@ impl Statements {
             acquire: of(include_str!("sql/acquire.sql")),
             renew: of(include_str!("sql/renew.sql")),
             check_in: of(include_str!("sql/check_in.sql")),
-            sweep: of(sweep::SQL),
-            remove: of(sweep::REMOVE_SQL),
         }
     }
 }
 
 impl Shared {
     pub(super) fn new(config: Config) -> Arc<Self> {
-        let statements = Statements::of(&config.table);
+        let (statements, sweeper) = (Statements::of(&config.table), Sweeper::of(&config.table));
         let connections = Arc::new(Connections::new(config.clone()));
         let notices = Notices::new(config, Arc::clone(&connections.keeps_sessions));
         let releases = Releases::new(&connections, &notices);
@@ -63,7 +55,7 @@ impl Shared {
             notices,
             abandoned: Abandoned::default(),
             releases,
-            sweeper: Sweeper::default(),
+            sweeper,
             label,
         })
     }

@@ -10,11 +10,7 @@ use crate::{
     backend::{
         common::host,
         kits::postgres::{
-            fitness::Fitness,
-            notices::Notices,
-            statement::Statement,
-            sweep::{self, Sweeper},
-            table::Table,
+            fitness::Fitness, notices::Notices, statement::Statement, sweep::Sweeper, table::Table,
         },
     },
     sync::lock,
@@ -39,7 +35,7 @@ impl Shared {
         Arc::new(Self {
             statements: Statements::of(table),
             fitness: Fitness::of(table, false),
-            sweeper: Sweeper::default(),
+            sweeper: Sweeper::of(table),
             notices: Notices::new(config.of_server.clone(), Arc::default()),
             left_free: LeftFree::default(),
             label: format!("{} pid {}", host::name(), std::process::id()),
@@ -58,8 +54,6 @@ pub(super) struct Statements {
     pub(super) want: Statement,
     pub(super) unlock: Statement,
     pub(super) free: Statement,
-    pub(super) sweep: Statement,
-    pub(super) remove: Statement,
 }
 
 impl Statements {
@@ -73,8 +67,6 @@ impl Statements {
             want: of(include_str!("sql/want.sql")),
             unlock: of(include_str!("sql/unlock.sql")),
             free: of(include_str!("sql/free.sql")),
-            sweep: of(sweep::SQL),
-            remove: of(sweep::REMOVE_SQL),
         }
     }
 }
