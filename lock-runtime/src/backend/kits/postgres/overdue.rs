@@ -8,7 +8,7 @@
 //! connection whether it still executes an overdue statement. A statement is never cancelled: a cancelled commit that
 //! waits for a replica would become visible and notify the next holder, although the replica may lack it.
 
-use std::{pin::pin, sync::Arc};
+use std::sync::Arc;
 
 use sqlx::ConnectOptions;
 use tokio::{
@@ -51,24 +51,16 @@ impl Overdue {
         let late = Instant::now();
         // The idle connections may be mute, too.
         let mut aside = checkout.set_idle_aside();
-        let has_ended = {
-            let mut ended = pin!(checkout.ended());
-            loop {
-                tokio::select! {
-                    biased;
-                    has_ended = &mut ended => break has_ended,
-                    is_executed = self.is_executed(late) => if is_executed {
-                        aside.restore();
-                    } else {
-                        break false;
-                    },
-                }
-                tokio::select! {
-                    biased;
-                    has_ended = &mut ended => break has_ended,
-                    () = clock::sleep_until(Instant::now() + self.config.response_timeout) => {}
-                }
+        let not_executed = async {
+            while self.is_executed(late).await {
+                aside.restore();
+                clock::sleep_until(Instant::now() + self.config.response_timeout).await;
             }
+        };
+        let has_ended = tokio::select! {
+            biased;
+            has_ended = checkout.ended() => has_ended,
+            () = not_executed => false,
         };
         if has_ended {
             aside.restore();
