@@ -193,14 +193,14 @@ impl<'a> Claim<'a> {
             detached(ask(Arc::clone(shared), id, self.secret, expected, extra, known, in_flight)).await;
         // No await follows, so the claim cannot be dropped before it has recorded the outcome.
         match (flight.landed(), &asked) {
-            (Some(Landed::NotGranted), Ok(Outcome::Held { place, .. })) => {
-                self.place = place.or(self.place);
+            (Some(Landed::NotGranted), asked) => {
+                if let Ok(Outcome::Held { place: Some(place), .. }) = asked {
+                    self.place = Some(*place);
+                }
                 if self.place.is_none() {
                     self.open = None;
                 }
             }
-            (Some(Landed::NotGranted), _) if !is_next => self.open = None,
-            (Some(Landed::NotGranted), _) => {}
             (Some(Landed::Granted(_)), Ok(_)) => {
                 self.open = None;
                 if request.auto_renew && request.ttl < CONNECT_EARLY_BELOW {

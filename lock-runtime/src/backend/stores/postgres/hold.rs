@@ -76,6 +76,7 @@ impl PostgresLease {
         }
     }
 
+    /// Returns the grant of this lease.
     pub(super) fn into_grant(self, valid_until: Instant) -> Grant {
         Grant::new(self.id.token, Held::lease(Arc::new(self), valid_until))
     }
@@ -107,8 +108,8 @@ impl PostgresLease {
         if self.may_be_next { until + CLAIM_WINDOW.max(NOTICE_PERIOD) } else { until }
     }
 
-    /// Gives the request up. Until this lease is released, a new attempt of this process for the lock waits for that
-    /// release, for up to 250 ms.
+    /// Gives the request up. Until this lease is released and dropped, a new attempt of this process for the lock waits
+    /// for that release, for up to 250 ms.
     pub(super) fn abandon(&self) {
         self.flight.give_up();
         self.abandoned.get_or_init(|| self.shared.abandoned.add(self.id.key.stored()));
@@ -131,17 +132,13 @@ impl PostgresLease {
     fn others_may_wait(&self) -> bool {
         self.contention.others_wait || (self.contention.answered_at + MIN_HOLD_FOR_HAND_OVER).has_passed()
     }
-
-    fn set_gone(&self) {
-        if let Some(gone) = self.abandoned.get() {
-            self.shared.abandoned.remove(self.id.key.stored(), gone);
-        }
-    }
 }
 
 impl Drop for PostgresLease {
     fn drop(&mut self) {
-        self.set_gone();
+        if let Some(gone) = self.abandoned.get() {
+            self.shared.abandoned.remove(self.id.key.stored(), gone);
+        }
     }
 }
 
@@ -245,12 +242,7 @@ impl Releasable for PostgresLease {
         let (flight, again) = (self.flight.clone(), Arc::clone(&self.release_unanswered));
         let (secret, may_be_next, others_wait) = (self.shown(), self.may_be_next, self.others_may_wait());
         Box::pin(async move {
-            let released =
-                detached(release(shared, id, secret, flight, may_be_next, others_wait, again)).await;
-            if released.is_ok() {
-                self.set_gone();
-            }
-            released
+            detached(release(shared, id, secret, flight, may_be_next, others_wait, again)).await
         })
     }
 }
