@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use super::{
     claim::Claim,
     names::Name,
-    session::{Failure, Taken},
+    session::{Taken, ended},
     shared::Shared,
 };
 use crate::{
@@ -65,26 +65,25 @@ impl Waiter for Requests<'_> {
         }
         let wanted = if watch.is_some() { NOTICE_PERIOD } else { Duration::ZERO };
         let session = link.session().await?;
-        let pauses = match Claim::new(request, &session, &self.name, wanted).answered().await {
-            Ok(Taken::Granted { hold, version, since }) => {
+        let pauses = match Claim::new(request, &session, &self.name, wanted).answered().await? {
+            Some(Taken::Granted { hold, version, since }) => {
                 let token = FencingToken::from_micros(version);
                 return Ok(Answer::Granted(Grant::new(token, Held::session(hold, since))));
             }
-            Ok(Taken::Held) => {
+            Some(Taken::Held) => {
                 self.locked = 0;
                 watch.as_ref().filter(|_| self.is_registered).map_or(PAUSE_AT_FIRST, |watch| watch.pause())
             }
-            Ok(Taken::Locked) => {
+            Some(Taken::Locked) => {
                 self.locked = MOST_DOUBLINGS.min(self.locked + 1);
                 PAUSE_IF_LOCKED.map(|pause| pause * (1 << self.locked))
             }
-            Err(Failure::Ended(_)) if self.ended < MAX_ENDED_SESSIONS => {
+            Some(Taken::Failed(error)) => return Err(error),
+            None if self.ended < MAX_ENDED_SESSIONS => {
                 self.ended += 1;
                 return Ok(Answer::Undecided { pause: Duration::ZERO });
             }
-            Ok(Taken::Failed(error)) | Err(Failure::Ended(error) | Failure::Failed(error)) => {
-                return Err(error);
-            }
+            None => return Err(ended()),
         };
         self.is_registered = watch.is_some();
         Ok(Answer::Held { remaining: None, pause: between(pauses) })

@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 
 use super::{
     names::Name,
-    session::{Failure, Session, Taken},
+    session::{Session, Taken},
 };
 use crate::{
     LockError, LockKey,
@@ -34,15 +34,15 @@ impl<'r> Claim<'r> {
         Self { request, session, answer }
     }
 
-    /// Waits for the answer.
+    /// Waits for the answer. Returns `None` if the session has ended.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(super) async fn answered(mut self) -> Result<Taken, Failure> {
+    pub(super) async fn answered(mut self) -> Result<Option<Taken>, LockError> {
         let answer = self.answer.as_mut().expect("not answered yet");
         let taken = self.session.answer(answer).await;
         // No await follows, so the claim is not dropped between the answer and the change of its state.
-        if !matches!(taken, Err(Failure::Failed(_))) {
+        if taken.is_ok() {
             self.answer = None;
         }
         taken
@@ -77,11 +77,8 @@ impl Releasable for AbandonedRequest {
 
     fn release(&self) -> BoxFuture<'_, Result<Released, LockError>> {
         Box::pin(async move {
-            match self.session.ping().await {
-                // The keeper answers after it has given back the locks that are due.
-                Ok(()) | Err(Failure::Ended(_)) => Ok(Released::NotHeld),
-                Err(Failure::Failed(error)) => Err(error),
-            }
+            // The keeper answers after it has given back the locks that are due, or has ended with all its locks.
+            self.session.ping().await.map(|_| Released::NotHeld)
         })
     }
 }

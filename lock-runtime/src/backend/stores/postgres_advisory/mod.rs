@@ -89,7 +89,7 @@ impl Backend for PostgresAdvisory {
     }
 
     fn ping(&self) -> BoxFuture<'_, Result<(), LockError>> {
-        Box::pin(async { self.link.session().await?.ping().await.map_err(session::Failure::into_error) })
+        Box::pin(async { self.link.session().await?.ping().await?.ok_or_else(session::ended) })
     }
 
     fn acquire(&self, request: Acquire) -> BoxFuture<'static, Result<Acquired, LockError>> {

@@ -74,21 +74,6 @@ pub(super) enum End {
     Broken,
 }
 
-/// Why a request has no answer.
-pub(super) enum Failure {
-    /// The session has ended, and with it any hold that the request may have made.
-    Ended(LockError),
-    Failed(LockError),
-}
-
-impl Failure {
-    pub(super) fn into_error(self) -> LockError {
-        match self {
-            Self::Ended(error) | Self::Failed(error) => error,
-        }
-    }
-}
-
 /// A session. When a session is dropped, it ends, and all its locks become free.
 pub(super) struct Session {
     pub(super) shared: Arc<Shared>,
@@ -149,30 +134,27 @@ impl Session {
         }
     }
 
-    /// Checks that the server answers.
+    /// Checks that the server answers; returns `None` if the session has ended.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(super) async fn ping(&self) -> Result<(), Failure> {
+    pub(super) async fn ping(&self) -> Result<Option<()>, LockError> {
         let (answer, answered) = oneshot::channel();
         let _ = self.requests.send(Request::Ping(answer));
         self.answer(answered).await
     }
 
-    /// Waits for an answer, for the response timeout at most.
+    /// Waits for an answer, for the response timeout at most. Returns `None` if the session has ended, and with it any
+    /// hold that the request may have made.
     ///
     /// # Cancel safety
     /// Cancel safe.
     pub(super) async fn answer<T>(
         &self,
         answered: impl Future<Output = Result<T, oneshot::error::RecvError>>,
-    ) -> Result<T, Failure> {
-        match timeout(self.shared.config.of_server.response_timeout, answered).await {
-            Ok(answer) => {
-                answer.map_err(|_| Failure::Ended(error::backend("the session with PostgreSQL has ended")))
-            }
-            Err(_) => Err(Failure::Failed(self.silent())),
-        }
+    ) -> Result<Option<T>, LockError> {
+        let answer = timeout(self.shared.config.of_server.response_timeout, answered).await;
+        answer.map(Result::ok).map_err(|_| self.silent())
     }
 
     /// Returns the error for a request without an answer.
@@ -180,6 +162,11 @@ impl Session {
         let server = &self.shared.config.of_server;
         error::silent(server.response_timeout, server)
     }
+}
+
+/// Returns the error for a request to a session that has ended.
+pub(super) fn ended() -> LockError {
+    error::backend("the session with PostgreSQL has ended")
 }
 
 impl fmt::Debug for Session {
