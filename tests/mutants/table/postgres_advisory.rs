@@ -115,8 +115,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "a_session_that_a_refused_statement_ends",
         edits: &[Rust {
             file: "backend/stores/postgres_advisory/keeper.rs",
-            from: "            Err(Failure::Refused(_) | Failure::Locked(_)) => {\n                self.free(names).await?;",
-            to: "            Err(Failure::Refused(error) | Failure::Locked(error)) => {\n                if mutant!() { return Err(error); }\n                self.free(names).await?;",
+            from: "            Err(Failure::Refused(_) | Failure::Locked(_)) => {\n                self.free(&names).await?;",
+            to: "            Err(Failure::Refused(error) | Failure::Locked(error)) => {\n                if mutant!() { return Err(error); }\n                self.free(&names).await?;",
         }],
         caught_by: &[
             "servers postgres::refused::a_table_that_is_locked_costs_no_session_its_advisory_locks",

@@ -168,33 +168,24 @@ impl Keeper {
 
     /// Gives locks back, and answers the requests to do so.
     async fn give_back(&mut self, frees: Vec<Free>) -> Result<(), LockError> {
-        let names: Vec<_> = frees.iter().map(|free| free.name.clone()).collect();
-        let had = self.unlock(&names).await?;
-        for (free, was_held) in frees.into_iter().zip(had) {
-            let _ = free.end.set(if was_held { End::Released } else { End::NotHeld });
-        }
-        Ok(())
-    }
-
-    /// Gives locks back; returns for each lock whether the session had it.
-    async fn unlock(&mut self, names: &[Name]) -> Result<Vec<bool>, LockError> {
-        if names.is_empty() {
-            return Ok(Vec::new());
+        if frees.is_empty() {
+            return Ok(());
         }
         let shared = Arc::clone(&self.shared);
-        let args = vec![numbers(names), rows(names)];
+        let names: Vec<_> = frees.iter().map(|free| free.name.clone()).collect();
+        let args = vec![numbers(&names), rows(&names)];
         let read = |row: &PgRow| Ok((row.try_get("was_held")?, row.try_get("wanted")?));
         let answer = self.run(&shared.statements.unlock, args).await;
-        let freed = match answer.and_then(|rows| read_answer(&rows, names, read)) {
-            Ok(freed) => freed,
+        let answers = match answer.and_then(|rows| read_answer(&rows, &names, read)) {
+            Ok(answers) => answers,
             Err(Failure::Refused(_) | Failure::Locked(_)) => {
-                self.free(names).await?;
+                self.free(&names).await?;
                 vec![(true, false); names.len()]
             }
             Err(failure) => return Err(failure.into()),
         };
-        let mut had = Vec::with_capacity(names.len());
-        for (name, (was_held, wanted)) in names.iter().zip(freed) {
+        for (free, (was_held, wanted)) in frees.into_iter().zip(answers) {
+            let name = &free.name;
             if wanted {
                 let way = Contention { asked_at: self.sent, answered_at: self.answered, others_wait: true };
                 shared.left_free.leave(name.number, Instant::now() + way.head_start(HEAD_START));
@@ -202,9 +193,9 @@ impl Keeper {
             self.has_not(name);
             // Waiters of this process are not in the table.
             shared.notices.hints.notify(&name.payload);
-            had.push(was_held);
+            let _ = free.end.set(if was_held { End::Released } else { End::NotHeld });
         }
-        Ok(had)
+        Ok(())
     }
 
     /// Gives back the locks that the session has, without notifications: after a refused statement, or for locks that
@@ -301,20 +292,15 @@ impl Keeper {
         }
         let names: Vec<_> = without.iter().map(|at| names[*at].clone()).collect();
         let created = match self.create(&names).await {
-            Ok(created) => created,
-            Err(Failure::Locked(_)) if names.len() == 1 => vec![None],
+            // One of several rows may be the reason for the failure.
             Err(Failure::Locked(_)) => {
-                // One of several rows may be the reason for the failure.
                 let mut created = Vec::with_capacity(names.len());
                 for name in names.chunks(1) {
-                    created.extend(match self.create(name).await {
-                        Err(Failure::Locked(_)) => vec![None],
-                        answer => answer?,
-                    });
+                    created.extend(self.create(name).await?);
                 }
                 created
             }
-            Err(failure) => return Err(failure),
+            created => created?,
         };
         for (at, version) in without.into_iter().zip(created) {
             if let Some(version) = version {
@@ -325,12 +311,14 @@ impl Keeper {
     }
 
     /// Creates the rows of locks that are taken; returns the version of each row, or `None` for a row that cannot be
-    /// created now.
+    /// created now. Fails as `Locked` only if there are several rows.
     async fn create(&mut self, names: &[Name]) -> Result<Vec<Option<i64>>, Failure> {
         let shared = Arc::clone(&self.shared);
         let args = vec![numbers(names), rows(names), Arg::Text(shared.label.as_str().into())];
-        let answer = self.run(&shared.statements.create, args).await?;
-        read_answer(&answer, names, |row| row.try_get("version"))
+        match self.run(&shared.statements.create, args).await {
+            Err(Failure::Locked(_)) if names.len() == 1 => Ok(vec![None]),
+            answer => read_answer(&answer?, names, |row| row.try_get("version")),
+        }
     }
 
     /// Answers requests for locks that were tried.
