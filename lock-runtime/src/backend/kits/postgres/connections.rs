@@ -5,12 +5,9 @@
 //! statement runs in a task of its own. Therefore, a caller that is dropped or left unpolled keeps no connection from
 //! the others, and the outcome of its statement becomes known.
 
-use std::{
-    fmt,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicBool, Ordering},
 };
 
 use sqlx::{AssertSqlSafe, Executor as _, PgConnection, PgPool, postgres::PgRow};
@@ -157,11 +154,6 @@ impl Connections {
     ) -> Result<Answer, Failure> {
         let (mut conflicts, mut may_have_run) = (0, false);
         let (mut statement, mut refusal) = (statement, None);
-        // A statement that is refused now may have been executed before, over a connection that broke.
-        let not_here = |cause, may_have_run| {
-            let error = error::explain(cause, &self.config);
-            if may_have_run { Failure::Unknown(error) } else { Failure::NotExecuted(error) }
-        };
         loop {
             let mut taken = match self.take(lane).await {
                 Ok(taken) => taken,
@@ -200,49 +192,48 @@ impl Connections {
                 }
                 Err(cause) => cause,
             };
-            match Meaning::of(&cause) {
-                Meaning::Locked if !may_have_run && error::is_of_a_row(&cause) => {
-                    taken.give_back();
-                    return Err(Failure::Locked(error::explain(cause, &self.config)));
-                }
+            let meaning = Meaning::of(&cause);
+            match meaning {
                 Meaning::Conflict if conflicts < CONFLICTS => {
                     taken.give_back();
                     conflicts += 1;
+                    continue;
                 }
                 Meaning::OtherSession if conflicts < CONFLICTS && !taken.is_of_pool() => {
                     self.keeps_sessions.store(false, Ordering::Release);
                     taken.give_up();
                     conflicts += 1;
+                    continue;
                 }
                 Meaning::Broken if !taken.fresh => {
                     taken.give_up();
                     may_have_run = true;
+                    continue;
                 }
-                Meaning::Broken => {
-                    taken.give_up();
-                    return Err(Failure::Unknown(error::explain(cause, &self.config)));
-                }
-                Meaning::ReadOnly => {
-                    // The host name may lead to another server by now.
-                    taken.give_up();
-                    return Err(not_here(cause, may_have_run));
-                }
-                Meaning::Refused => {
+                // If the server is read-only, the host name may lead to another server by now.
+                Meaning::Broken | Meaning::ReadOnly => taken.give_up(),
+                Meaning::Conflict | Meaning::Locked | Meaning::OtherSession | Meaning::Refused => {
                     taken.give_back();
-                    match statement.unnotified() {
-                        Some(unnotified) => {
-                            refusal = Some(cause);
-                            statement = unnotified;
-                        }
-                        None if may_have_run => return Err(not_here(cause, may_have_run)),
-                        None => return Err(Failure::Refused(error::explain(cause, &self.config))),
-                    }
-                }
-                Meaning::Conflict | Meaning::Locked | Meaning::OtherSession => {
-                    taken.give_back();
-                    return Err(not_here(cause, may_have_run));
                 }
             }
+            if meaning == Meaning::Refused
+                && let Some(unnotified) = statement.unnotified()
+            {
+                (statement, refusal) = (unnotified, Some(cause));
+                continue;
+            }
+            let is_of_a_row = error::is_of_a_row(&cause);
+            let error = error::explain(cause, &self.config);
+            return Err(match meaning {
+                // A statement that is refused now may have been executed before, over a connection that broke.
+                _ if may_have_run => Failure::Unknown(error),
+                Meaning::Broken => Failure::Unknown(error),
+                Meaning::Locked if is_of_a_row => Failure::Locked(error),
+                Meaning::Refused => Failure::Refused(error),
+                Meaning::Conflict | Meaning::Locked | Meaning::OtherSession | Meaning::ReadOnly => {
+                    Failure::NotExecuted(error)
+                }
+            });
         }
     }
 
@@ -372,12 +363,6 @@ impl Connections {
         let mut slots = lock(&self.by_runtime);
         let new = || Slot::of(self.config.connections, Some((Arc::downgrade(&self.by_runtime), here)));
         Arc::clone(slots.entry(here).or_insert_with(new))
-    }
-}
-
-impl fmt::Debug for Connections {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connections").field("config", &self.config).finish_non_exhaustive()
     }
 }
 

@@ -63,6 +63,6 @@ impl Shared {
 
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.connections.fmt(f)
+        f.debug_struct("Shared").field("config", &self.connections.config).finish_non_exhaustive()
     }
 }
