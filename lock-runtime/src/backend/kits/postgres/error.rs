@@ -104,7 +104,7 @@ pub(crate) fn is_of_notification(error: &Error) -> bool {
 
 /// Returns an error of kind [`Backend`](LockErrorKind::Backend).
 pub(crate) fn backend(message: impl Into<String>) -> LockError {
-    LockError::new(LockErrorKind::Backend, message)
+    LockError::backend(message)
 }
 
 /// Returns an error that lasts until the server or the configuration is changed.

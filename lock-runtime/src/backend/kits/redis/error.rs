@@ -65,32 +65,24 @@ impl Refusal {
 
 impl Failure {
     pub(crate) fn timed_out(limit: Duration) -> Self {
-        Self::TimedOut(LockError::new(
-            LockErrorKind::Backend,
-            format!("Redis did not answer within {limit:?}"),
-        ))
+        Self::TimedOut(LockError::backend(format!("Redis did not answer within {limit:?}")))
     }
 
     /// Returns the failure of a request that the server refused twice because the time limit of the request had passed.
     pub(crate) fn too_late() -> Self {
-        Self::Refused(LockError::new(
-            LockErrorKind::Backend,
+        Self::Refused(LockError::backend(
             "requests reach Redis too late to be executed; is the server or the network overloaded?",
         ))
     }
 
     pub(crate) fn not_sent() -> Self {
-        Self::GivenUp(LockError::new(
-            LockErrorKind::Backend,
+        Self::GivenUp(LockError::backend(
             "the request was not sent to Redis: its connection broke, or its time was over",
         ))
     }
 
     pub(crate) fn runtime_gone() -> Self {
-        Self::Disconnected(LockError::new(
-            LockErrorKind::Backend,
-            "the runtime of the connection to Redis was shut down",
-        ))
+        Self::Disconnected(LockError::backend("the runtime of the connection to Redis was shut down"))
     }
 
     pub(crate) fn into_error(self) -> LockError {
@@ -110,10 +102,7 @@ impl Failure {
 
 /// Returns the error for an answer that the script cannot give.
 pub(crate) fn unexpected(what: &str) -> LockError {
-    LockError::new(
-        LockErrorKind::Backend,
-        format!("Redis gave an unexpected answer to {what}; is a proxy in between?"),
-    )
+    LockError::backend(format!("Redis gave an unexpected answer to {what}; is a proxy in between?"))
 }
 
 /// Returns the message for an error that shows that the server cannot hold locks. The error may come before the check
@@ -172,7 +161,7 @@ pub(crate) fn explain(error: RedisError) -> LockError {
              by hand. Set it to the last token that the resources remember",
             FencingToken::LAST_MICROS,
         );
-        return LockError::new(LockErrorKind::Backend, message).into_permanent().with_source(error);
+        return LockError::backend(message).into_permanent().with_source(error);
     }
     if error.code() == Some("FENCE") {
         let message = format!(
@@ -182,14 +171,14 @@ pub(crate) fn explain(error: RedisError) -> LockError {
             error.detail().unwrap_or("a number"),
             format::FORMAT,
         );
-        return LockError::new(LockErrorKind::Backend, message).into_permanent().with_source(error);
+        return LockError::backend(message).into_permanent().with_source(error);
     }
     // The comparison covers only the common part of the text: Redis 7 does not name the refused command, and other
     // versions name it in different ways.
     if error.detail().is_some_and(|detail| detail.contains("The user executing the script can't")) {
         let message = "the Redis user may not do all that locks need; compare its ACL with the one in the documentation of \
                        the store";
-        return LockError::new(LockErrorKind::Backend, message).into_permanent().with_source(error);
+        return LockError::backend(message).into_permanent().with_source(error);
     }
     if let Some(message) = not_fit(&error) {
         // The driver's error is no source here, because its text would repeat the arguments of the call.
@@ -245,7 +234,7 @@ pub(crate) fn explain(error: RedisError) -> LockError {
             None => "the call to Redis failed".into(),
         },
     };
-    let explained = LockError::new(LockErrorKind::Backend, message).with_source(error);
+    let explained = LockError::backend(message).with_source(error);
     if permanent { explained.into_permanent() } else { explained }
 }
 
@@ -285,7 +274,7 @@ pub(super) fn refused_handshake(
 /// Returns the error with the message that the server `what`; `what` is a predicate, such as [`NOT_REDIS`].
 pub(super) fn unfit(address: &str, what: &str) -> LockError {
     let message = format!("cannot connect to Redis at {address}: the server {what}");
-    LockError::new(LockErrorKind::Backend, message)
+    LockError::backend(message)
 }
 
 #[cfg(test)]

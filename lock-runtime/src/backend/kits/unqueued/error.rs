@@ -34,7 +34,7 @@ fn joined(all: usize, errors: &[(&str, LockError)]) -> LockError {
     }
     if errors.is_empty() {
         let message = format!("of {all} nodes, fewer than the {needed} that must agree answered in time");
-        return LockError::new(LockErrorKind::Backend, message);
+        return LockError::backend(message);
     }
     let (mut causes, mut remedies) = (Vec::new(), Vec::new());
     for (address, error) in errors {
@@ -58,8 +58,8 @@ mod tests {
 
     #[test]
     fn an_error_that_lasts_ends_a_wait_only_if_the_other_nodes_are_no_majority() {
-        let passing = LockError::new(LockErrorKind::Backend, "it restarts");
-        let permanent = LockError::new(LockErrorKind::Backend, "the password was changed").into_permanent();
+        let passing = LockError::backend("it restarts");
+        let permanent = LockError::backend("the password was changed").into_permanent();
         let full = LockError::new(LockErrorKind::Overloaded, "no descriptor is left");
         for (all, errors, kind, is_retryable) in [
             (3, &[&permanent, &passing][..], LockErrorKind::Backend, true),

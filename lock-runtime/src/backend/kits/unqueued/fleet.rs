@@ -71,7 +71,7 @@ impl FleetSettings {
                 "Redis at {address} has no vote, because it does not answer INFO: it may be the server of another node, \
                  and may have forgotten locks. Allow its user the command INFO"
             );
-            return Some(LockError::new(LockErrorKind::Backend, message).into_permanent());
+            return Some(LockError::backend(message).into_permanent());
         }
         if self.durable {
             return shown.belies_durable(address);
@@ -86,7 +86,7 @@ impl FleetSettings {
                  `appendfsync always`)",
                 Duration::from_secs(left.as_secs() + 1)
             );
-            LockError::new(LockErrorKind::Backend, message)
+            LockError::backend(message)
         })
     }
 

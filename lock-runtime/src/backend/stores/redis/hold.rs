@@ -10,7 +10,7 @@ use std::{
 
 use super::queue::{self, Line, MustFollow, Participant};
 use crate::{
-    LockError, LockErrorKind, LockKey,
+    LockError, LockKey,
     backend::{
         BoxFuture, HandOver, Lease, LeaseId, Releasable, Released,
         common::{cold::cold, server_clock},
@@ -90,8 +90,7 @@ impl RedisLease {
             // An earlier release was applied, and its answer was lost.
             None if definite && self.release_unanswered.load(Ordering::Acquire) => Ok(Released::Released),
             None if definite => Ok(Released::NotHeld),
-            None => Err(Failure::Refused(LockError::new(
-                LockErrorKind::Backend,
+            None => Err(Failure::Refused(LockError::backend(
                 "an unanswered request for the lock may still be executed",
             ))),
         }

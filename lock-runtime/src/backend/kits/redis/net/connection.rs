@@ -30,7 +30,7 @@ use super::{
     server::Server,
 };
 use crate::{
-    LockError, LockErrorKind,
+    LockError,
     backend::common::{cold::cold, outage::Outage, server_clock::ServerClock, single_flight::PAUSE},
     time::clock::Instant,
 };
@@ -123,12 +123,9 @@ impl Connection {
         };
         // The driver's own limit does not cover the handshake.
         let opened = tokio::time::timeout(limit, opening).await.unwrap_or_else(|_| {
-            Err(LockError::new(
-                LockErrorKind::Backend,
-                format!(
-                    "Redis at {address} did not answer within {limit:?}; check address, port and firewall"
-                ),
-            ))
+            Err(LockError::backend(format!(
+                "Redis at {address} did not answer within {limit:?}; check address, port and firewall"
+            )))
         });
         let made = opened.map(|(driver, task, info)| {
             tracing::debug!(address, "connected to Redis");
@@ -198,7 +195,7 @@ impl Connection {
     fn silence(&self) {
         if self.silent.fetch_add(1, Ordering::Relaxed) + 1 >= self.silence_limit {
             self.give_up("it went silent");
-            let error = LockError::new(LockErrorKind::Backend, "its connection went silent");
+            let error = LockError::backend("its connection went silent");
             self.outage.begins(self.made, &error);
         }
     }

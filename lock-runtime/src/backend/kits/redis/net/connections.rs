@@ -18,7 +18,7 @@ use super::{
     server::Server,
 };
 use crate::{
-    LockError, LockErrorKind,
+    LockError,
     backend::common::{
         cold::cold,
         hedged::hedged,
@@ -194,7 +194,7 @@ impl<S: Service> Connections<S> {
             && !for_renewals
         {
             let message = format!("{danger} (refused because of `strict`)");
-            return Err(LockError::new(LockErrorKind::Backend, message));
+            return Err(LockError::backend(message));
         }
         if info.is_empty() {
             return Ok(());

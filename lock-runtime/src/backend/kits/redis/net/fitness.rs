@@ -26,12 +26,9 @@ pub(super) fn check_server(hello: &HashMap<String, Value>, address: &str) -> Res
         _ => {}
     }
     if field("role").is_some_and(|role| ["slave", "replica"].contains(&role.as_str())) {
-        return Err(LockError::new(
-            LockErrorKind::Backend,
-            format!(
-                "Redis at {address} is a replica, which takes no locks; the URL must lead to the primary"
-            ),
-        ));
+        return Err(LockError::backend(format!(
+            "Redis at {address} is a replica, which takes no locks; the URL must lead to the primary"
+        )));
     }
     Ok(())
 }

@@ -15,7 +15,6 @@ use super::{
         config::{self, Config},
         error::{cannot_connect, refused_handshake, unfit},
     },
-    dial::Dialled,
     port::Port,
 };
 use crate::{
@@ -40,7 +39,7 @@ pub(super) async fn connect(
     config: &Config,
     redis: &RedisConnectionInfo,
     settings: &AsyncConnectionConfig,
-) -> Result<Dialled, LockError> {
+) -> Result<(MultiplexedConnection, JoinSet<()>), LockError> {
     let address = config.address();
     let (host, number) = config.host_and_port().ok_or_else(|| {
         LockError::new(LockErrorKind::InvalidOptions, "the Redis URL names no host, which TLS needs")

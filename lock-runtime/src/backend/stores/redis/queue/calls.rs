@@ -149,7 +149,7 @@ pub(crate) async fn of_wrong_type(connection: &Connection, key: &LockKey) -> Opt
             && error.kind() == LockErrorKind::InvalidKey
         {
             let message = format!("the key `{name}` should be {}, but has another type; delete it", what?);
-            return Some(LockError::new(LockErrorKind::Backend, message).into_permanent().with_source(error));
+            return Some(LockError::backend(message).into_permanent().with_source(error));
         }
     }
     None

@@ -20,7 +20,7 @@ use super::{
     scripts,
 };
 use crate::{
-    LockError, LockErrorKind, OwnerToken,
+    LockError, OwnerToken,
     backend::{
         LeaseId,
         common::cold::cold,
@@ -254,9 +254,7 @@ impl fmt::Display for Address {
 }
 
 fn no_rights(to: &str, prefix: &str) -> LockError {
-    LockError::new(
-        LockErrorKind::Backend,
-        format!(
+    LockError::backend(format!(
             "the Redis user may not use {to} under the prefix `{prefix}`; extend its ACL as shown in the documentation \
              of the store",
         ),
