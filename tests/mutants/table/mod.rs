@@ -4,6 +4,7 @@ mod host;
 mod leases;
 mod postgres;
 mod postgres_advisory;
+mod postgres_hand_over;
 mod redis_access;
 mod redis_lease;
 mod redis_queue;
@@ -45,6 +46,7 @@ pub fn mutants() -> impl Iterator<Item = &'static Mutant> {
         host::MUTANTS,
         postgres::MUTANTS,
         postgres_advisory::MUTANTS,
+        postgres_hand_over::MUTANTS,
         redis_queue::MUTANTS,
         redis_lease::MUTANTS,
         redis_access::MUTANTS,
