@@ -10,8 +10,8 @@ use crate::{LockError, backend::BoxFuture};
 ///
 /// A store that was created by the function `with_credentials` of its type asks the program for credentials before each
 /// new connection, on the caller's runtime or on the library's own thread. The user and the password in the store's URL
-/// are not used. The program has to answer within the store's setting `connect_timeout`. If a token takes longer to
-/// get, the program should fetch the token in advance and keep it. See
+/// are not used. The program has to answer within the store's setting `connect_timeout`. If a token that
+/// serves as the password takes longer to get, the program should fetch this token in advance and keep it. See
 /// [*Credentials that change*](crate::docs::operation#credentials-that-change).
 ///
 /// The password does not appear in `Debug` output.
@@ -22,7 +22,7 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Creates credentials. In Redis, the user of a password without a user name is `default`.
+    /// Creates credentials. In Redis, a password without a user name logs in as the user `default`.
     #[must_use]
     pub fn new(user: impl Into<String>, password: impl Into<String>) -> Self {
         Self { user: user.into(), password: password.into() }

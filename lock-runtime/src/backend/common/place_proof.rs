@@ -2,8 +2,8 @@
 //!
 //! A message may be delayed for any length of time, so the time of its arrival says nothing about the time of the
 //! grant. Instead, the lease is counted from the latest answered request that found the waiter's place in the queue.
-//! The grant was made after that request if the number of the grant is larger than the last number that the request
-//! found.
+//! Each grant has a number. The grant was made after that request if its number is larger than the number of the last
+//! grant that the request found.
 //!
 //! The rule is model-checked for each store with such grants (`tests/model`). Without the rule, two clients can believe
 //! that they hold the lock.
@@ -29,8 +29,8 @@ pub(in crate::backend) struct PlaceProof {
 }
 
 impl PlaceProof {
-    /// Returns the deadline of a grant with this number and this lease; `None` if the grant is older than the proof,
-    /// and its hold has therefore ended.
+    /// Returns the deadline of a grant with this number and this lease; `None` if the grant is older than the proof.
+    /// The hold of such a grant has ended, because the waiter was in the queue again when the proof was made.
     pub(in crate::backend) fn deadline(&self, number: u64, lease: Duration) -> Option<Instant> {
         (number > self.last).then(|| valid_until(self.sent, lease))
     }

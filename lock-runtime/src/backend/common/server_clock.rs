@@ -29,7 +29,7 @@ pub(crate) struct ServerClock(Mutex<Option<Known>>);
 #[derive(Clone, Copy, Debug)]
 struct Known {
     best: i64,
-    /// The largest bound of the previous period.
+    /// The largest bound of the period before `since`.
     before: i64,
     since: Instant,
 }

@@ -36,7 +36,7 @@ impl<H> Lifetime<H> {
         self.valid_until.fetch_max(valid_until.as_nanos(), Ordering::AcqRel);
     }
 
-    /// Returns the deadline, which has passed once the session has ended.
+    /// Returns the deadline. Once the session has ended, the returned deadline is in the past.
     pub(in crate::backend) fn valid_until(&self) -> Instant {
         Instant::from_nanos(if self.has_ended() { 0 } else { self.valid_until.load(Ordering::Acquire) })
     }

@@ -46,9 +46,9 @@ pub(in crate::backend) trait Waiter: Send {
 #[derive(Debug)]
 pub(in crate::backend) enum Answer {
     Granted(Grant),
-    /// No holder of the lock is known, or a single attempt is to be repeated in spite of a refusal. The waiter asks
-    /// again after this pause, and no message shortens the pause. The loop does not check the end of the wait after
-    /// this answer: the store has to check that end, or to limit the number of such answers.
+    /// No holder of the lock is known, or a request that does not wait was refused and is to be sent once more. The
+    /// waiter asks again after this pause, and no message shortens the pause. The loop does not check the end of the
+    /// wait after this answer: the store has to check that end, or to limit the number of such answers.
     Undecided {
         pause: Duration,
     },

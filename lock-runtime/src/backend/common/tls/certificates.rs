@@ -41,7 +41,7 @@ struct Identity {
 }
 
 impl Tls {
-    /// Checks the settings of a URL, and that certificates can be issued for its hosts. Does not read the files yet.
+    /// Checks the settings of a URL, and that a certificate can name each of its hosts. Does not read the files yet.
     pub(in crate::backend) fn new(
         store: &'static str,
         _scheme: &str,

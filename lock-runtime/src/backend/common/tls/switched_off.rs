@@ -1,4 +1,4 @@
-//! Replaces TLS if the feature `tls` is off: a type without values.
+//! Replaces the settings of TLS if the feature `tls` is off, by a type that has no values.
 
 use super::{probe::TimedStream, settings::Files};
 use crate::{LockError, LockErrorKind};
@@ -7,7 +7,7 @@ use crate::{LockError, LockErrorKind};
 pub(in crate::backend) enum Tls {}
 
 impl Tls {
-    /// Refuses a URL with this scheme.
+    /// Refuses a URL whose scheme asks for TLS.
     pub(in crate::backend) fn new(
         _store: &'static str,
         scheme: &str,

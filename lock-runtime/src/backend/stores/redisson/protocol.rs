@@ -28,10 +28,11 @@ use crate::{
 /// Pause before a waiter asks again although no release was announced. Redisson's own clients announce each release,
 /// except those of its spin and fair locks, and an announcement may be lost with a connection.
 const PAUSE: [Duration; 2] = [Duration::from_millis(200), Duration::from_millis(350)];
-/// A Java client was seen to ask 4 to 16 ms after a release.
+/// Minimum and maximum time for which a released lock is left to other clients; a Java client was seen to ask 4 to 16
+/// ms after a release.
 const LEFT_FREE: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(16)];
 
-/// The source of the numbers of grants.
+/// The source of the fencing tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FenceSource {
     /// The server's time, which orders the grants to clients of this library.
@@ -145,16 +146,16 @@ impl Protocol for RLock {
     }
 }
 
-/// Returns a name with this prefix in the slot of the lock. By Redisson's rule, a brace anywhere in the lock's name
-/// takes the place of the hash tag.
+/// Returns a name with this prefix in the slot of the lock. As in Redisson, a hash tag is put around the lock's name
+/// only if the name has no brace.
 fn before(prefix: &'static str, name: &str) -> impl Display {
     format::written(move |f| {
         if name.contains('{') { write!(f, "{prefix}:{name}") } else { write!(f, "{prefix}:{{{name}}}") }
     })
 }
 
-/// The part that all owners of one store share: a random UUID (RFC 9562, version 4) as text, like the UUID of each
-/// Redisson client.
+/// The part that the texts of all owners of one store have: a random UUID (RFC 9562, version 4) as text, like the UUID
+/// of each Redisson client.
 struct ClientId(String);
 
 impl ClientId {
@@ -167,7 +168,7 @@ impl ClientId {
     }
 }
 
-/// Shows no digits, because the id is a part of the owner, which a release needs.
+/// Shows no digits: whoever knows the text of an owner, of which the id is a part, can release the owner's lock.
 impl fmt::Debug for ClientId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ClientId(…)")

@@ -91,7 +91,8 @@ impl Redlock {
     }
 
     /// Declares that every node persists each write before it answers (`appendonly yes`, `appendfsync always`), so that
-    /// a node may vote as soon as it has started. By default, a node that was restarted may have forgotten locks.
+    /// a node may vote as soon as it has started. Without this declaration, a node that was restarted is assumed to
+    /// have forgotten locks, and has no vote for a while.
     ///
     /// A node that shows another setting is refused; see [the page of the module](self#restarts).
     #[must_use]

@@ -25,7 +25,7 @@ use crate::{
 
 /// Time for which a counter of fences is kept after the last grant or renewal of its lock.
 const FENCE_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
-/// Upper bound on the lead of a proposed fence over a node's time.
+/// Upper bound on the lead of a fence, which is a time in µs, over the node's time, if a client proposes the fence.
 const MAX_PROPOSAL_LEAD: Duration = Duration::from_secs(1);
 /// Pause before the next round behind a holder whose release is announced. The announcement may be lost.
 const BEHIND_OURS: [Duration; 2] = [Duration::from_millis(150), Duration::from_millis(300)];
@@ -33,7 +33,7 @@ const BEHIND_OURS: [Duration; 2] = [Duration::from_millis(150), Duration::from_m
 const BEHIND_FOREIGN: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(150)];
 const LEFT_FREE: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(4)];
 
-/// The beginning that all owners of this library share.
+/// The text with which the text of each owner of this library begins.
 const OWNERS: &str = "r";
 
 static ACQUIRE: LazyLock<Script> = LazyLock::new(|| script(include_str!("scripts/acquire.lua")));
@@ -55,7 +55,7 @@ fn release(notifies: bool) -> Script {
 
 #[derive(Debug)]
 pub(super) struct StringLock {
-    /// The part that all owners of this process share.
+    /// The part that the texts of all owners in this process have.
     process: Arc<str>,
 }
 
