@@ -30,8 +30,8 @@ pub(crate) enum Entry {
     Follow(Follower),
     /// Fail: a task of this process holds the lock, and the request does not wait.
     Busy(Holder),
-    /// Ask the store without joining the queue, because the request does not wait: another task of this process is
-    /// asking for the lock, or has just lost it.
+    /// Ask the store without joining the queue: the request does not wait, and another task of this process is asking
+    /// for the lock, or has just lost the lock.
     Bypass,
 }
 

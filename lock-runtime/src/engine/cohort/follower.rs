@@ -16,13 +16,14 @@ use crate::{
     time::clock::{self, Instant},
 };
 
-/// How long an acquisition still waits for the store's answer after its wait has ended. An answer says more to the
+/// How much longer than the caller's time limit an acquisition waits for the store's answer. An answer says more to the
 /// caller than a timeout.
 pub(super) const LATE_ANSWER: Duration = Duration::from_millis(500);
 
-/// Returns the deadline for the answer to a request sent now, if the caller's wait ends at `end`.
+/// Returns the deadline for the answer to a request sent now, if the caller's time limit ends at `end`.
 ///
-/// Several locks share one wait, so the request for one of them may be sent after `end`.
+/// The request may be sent after `end`: several locks that are acquired together share one time limit, so the last of
+/// them may be requested late, and a waiter may get the [`Call`] that lets the waiter ask the store only after `end`.
 pub(crate) fn answer_deadline(end: Instant) -> Instant {
     end.max(Instant::now()) + LATE_ANSWER
 }
@@ -52,7 +53,7 @@ pub(crate) enum Waited {
     Entered(Arc<Turn>),
     /// This task has to ask the store, after a pause.
     Lead { leader: Leader, pause: Duration },
-    /// The wait is over.
+    /// The caller's time limit has passed, and the task has left the queue.
     TimedOut(TimeoutCause),
 }
 
@@ -67,12 +68,12 @@ impl Follower {
         Self { cohorts: Arc::clone(cohorts), receiver, lock, id, call, done: false }
     }
 
-    /// Waits to be called, at most until `end`. If the store has not answered about the lock by then, waits for its
-    /// answer or a call, for up to [`LATE_ANSWER`] more.
+    /// Waits for a [`Call`], which takes this task out of the queue, at most until `end`. If the store has not answered
+    /// about the lock by then, waits for the store's answer or a call, for up to [`LATE_ANSWER`] more.
     ///
     /// # Cancel safety
-    /// Dropping this future leaves the queue. If this task was called at the same moment, the call goes to the next
-    /// waiter.
+    /// Dropping this future leaves the queue. If a call was sent to this task just before, the next waiter gets a call
+    /// instead.
     pub(crate) async fn wait(mut self, end: Instant) -> Waited {
         let mut call = tokio::select! {
             biased;
@@ -88,7 +89,7 @@ impl Follower {
         }
     }
 
-    /// Waits until the store has answered or this task is called, at most until `end`.
+    /// Waits until the store has answered or a call comes, at most until `end`.
     async fn wait_for_answer(&mut self, end: Instant) -> Option<Call> {
         loop {
             tokio::select! {
@@ -115,7 +116,7 @@ impl Follower {
     pub(super) fn time_out(&mut self) -> Waited {
         let cause = self.cohorts.withdraw(&self.lock, self.id);
         self.done = true;
-        // A task that has left the queue is not called, but the call may have come just before.
+        // No call comes after the task has left the queue, but a call may have come just before.
         match self.call.try_recv() {
             Ok(call) => self.accept(call),
             Err(_) => Waited::TimedOut(cause),

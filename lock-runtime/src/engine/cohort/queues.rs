@@ -30,8 +30,8 @@ pub(crate) struct Cohorts {
     by_lock: Sharded<HashMap<LockId, Cohort>>,
     pub(super) waiting: AtomicUsize,
     attempt_ids: AtomicU64,
-    /// Notified when the store has answered about a lock for the first time. Only waiters past the end of their wait
-    /// use this notification.
+    /// Notified of the store's first answer about a lock, and of each grant of a lock for which other tasks wait. Only
+    /// waiters whose time limit has passed use this notification (see [`LATE_ANSWER`](super::follower::LATE_ANSWER)).
     first_answer: Notify,
     pub(super) limits: Limits,
 }
@@ -48,7 +48,7 @@ pub(super) enum State {
     /// The leader asks the store. `leader` is the number of its attempt, so that an attempt that was given up cannot
     /// affect its successor.
     Asking { leader: u64, last_answer: LastAnswer },
-    /// A task of this process holds the lock, or has been called to take it.
+    /// A task of this process holds the lock, or has been sent the [`Call::Enter`] that gives the lock to the task.
     Holding { turn: Arc<Turn>, tenure: Tenure },
 }
 
@@ -243,8 +243,8 @@ impl Cohorts {
         self.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Returns `Some` if the store has answered about the lock. Otherwise, waits until the store has answered about any
-    /// lock for the first time, and returns `None`.
+    /// Returns `Some` if the store has answered about the lock. Otherwise, waits until the store has answered about
+    /// some lock, and returns `None`: the caller then calls this method again.
     pub(super) async fn check_answered(&self, lock: &LockId) -> Option<()> {
         check_or_wait(&self.first_answer, || (!self.is_unanswered(lock)).then_some(())).await
     }
@@ -262,7 +262,8 @@ impl Cohorts {
         self.lock(lock).get(lock).is_some_and(|cohort| cohort.is_led_by(id) && !cohort.waiters.is_empty())
     }
 
-    /// Calls the first waiter, which then asks the store after `pause`. Removes the queue if no task waits.
+    /// Sends a [`Call::Lead`] to the first waiter, which then asks the store after `pause`. Removes the queue if no
+    /// task waits.
     fn call_leader(cohorts: &mut HashMap<LockId, Cohort>, lock: &LockId, pause: Duration) {
         let Some(cohort) = cohorts.get_mut(lock) else { return };
         while let Some(waiter) = cohort.waiters.pop_front() {

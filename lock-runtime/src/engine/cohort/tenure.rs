@@ -35,8 +35,8 @@ impl Tenure {
         match store.permission {
             Permission::Refused => false,
             Permission::Uncontended => length < MAX_TENURE_ALONE,
-            // If the process must leave the lock free afterwards, only the time counts: the pause takes longer than
-            // many hand-overs.
+            // If the store demands a pause (`keep_off`) before this process asks for the lock again, the number of
+            // hand-overs is not limited, only the time: the pause takes longer than many hand-overs.
             Permission::Contended => {
                 length < MAX_TENURE && (self.hand_overs < MAX_HAND_OVERS || !store.keep_off.is_zero())
             }

@@ -60,7 +60,7 @@ async fn a_lease_is_passed_on_without_the_store() {
     assert!(is_forgotten(&locks));
 }
 
-/// A waker that checks, when the next waiter is called, whether the turn before is still valid.
+/// A waker that checks, when the next waiter is woken, whether the previous turn is still valid.
 struct AtTheCall {
     before: Arc<Turn>,
     both: AtomicUsize,

@@ -1,13 +1,13 @@
 //! Gives up acquisitions whose futures stay unpolled.
 //!
 //! An unpolled future does nothing, but it keeps its place in a queue, a grant that was sent to it, the lead of its
-//! cohort, and locks that it already holds. So each acquisition that has to wait is in a [`Slot`], within reach of the
-//! library's own thread. If an acquisition was woken and has not been polled for [`POLL_GRACE`], that thread drops the
-//! acquisition. The same destructors clean up as for any dropped future.
+//! cohort, and locks that it already holds. So each acquisition that has to wait is in a [`Slot`], within reach of a
+//! job on the library's own thread. If an acquisition was woken and has not been polled for [`POLL_GRACE`], the job
+//! gives up the acquisition: it is dropped, and the same destructors clean up as for any dropped future.
 //!
 //! The mutex of the slot decides between entering and giving up: while the mutex is locked, an acquisition is either
 //! polled or taken out of its slot. An acquisition that was taken out is not polled again, so it cannot enter, even if
-//! a grant has been sent to it. It leaves its cohort like any dropped acquisition.
+//! a grant has been sent to it. The acquisition then leaves its cohort like any dropped acquisition.
 //!
 //! A wake-up is the sign that something is ready for the acquisition: a grant, an answer, or the end of the wait. A
 //! waiter deep in a queue is not woken, costs nothing and keeps its place. If an acquisition blocks others and nothing
@@ -68,9 +68,9 @@ pub(crate) struct Waiting {
 /// Completes with the output of `acquisition`, which asks for `lock`, or with `None` if the acquisition was given up
 /// because it was not polled.
 ///
-/// With a `task`, the acquisition was polled before and wakes that task, which polls this future. The first poll of
-/// this future does not poll the acquisition again, because the acquisition is usually not ready before it has woken
-/// the task.
+/// `task` is given if the acquisition has already been polled, with this waker, in the task that polls this future. The
+/// first poll of this future then does not poll the acquisition again, because the acquisition is usually not ready
+/// before it has woken the task.
 ///
 /// # Cancel safety
 /// Dropping this future drops `acquisition`.
@@ -185,7 +185,7 @@ impl Waiting {
     }
 }
 
-/// The job, which ends when the engine is gone. If a panic ends the job, as in a waker, the job starts again.
+/// The job, which ends when the engine is gone. If the job panics, for example in a waker, the job starts again.
 struct Job(Arc<Waiting>);
 
 impl Job {
@@ -199,7 +199,8 @@ impl Job {
                 return;
             }
             let now = Instant::now();
-            // The process or the machine was suspended, and no task could poll, so each grace starts anew.
+            // If this check comes so late, the process or the machine was suspended, and no task could poll, so each
+            // grace starts anew.
             if now > next + CHECK_INTERVAL {
                 awake_since = now;
             }
@@ -238,10 +239,10 @@ fn check_all(waiting: &Waiting, now: Instant, awake_since: Instant) -> Instant {
                 } else if let Some(acquisition) = slot.give_up(woken) {
                     waiting.remove(state.id);
                     tracing::debug!(key = %state.lock.key, "given up: its future is not polled");
-                    // Dropped in a task of its own: a panic in a destructor ends only that task.
+                    // The acquisition is dropped in a new task, so that a panic in a destructor ends only this task.
                     tokio::spawn(async move {
                         drop(acquisition);
-                        // If the task is alive after all, it starts its acquisition over.
+                        // If the task of the acquisition is alive after all, that task starts the acquisition over.
                         slot.state().wake_owner();
                     });
                 }

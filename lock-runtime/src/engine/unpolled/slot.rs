@@ -69,7 +69,8 @@ impl SlotState {
         self.woken.load(Ordering::Acquire) == UNKNOWN
     }
 
-    /// Wakes the task. Records the wake-up, unless it is marked as [idle]: a poll has to follow a recorded wake-up.
+    /// Wakes the task, and records the wake-up, because the task then has to poll. A wake-up that is marked as [idle]
+    /// is not recorded, because the task need not poll after an idle wake-up.
     pub(super) fn wake(&self) {
         if !idle::is_idle_wake_up() {
             self.woken.fetch_and(!PROBED, Ordering::AcqRel);
@@ -110,7 +111,7 @@ impl SlotState {
     }
 
     pub(super) fn wake_owner(&self) {
-        // Cloned, so that the mutex is not locked during `wake`, in which a runtime may poll the task.
+        // The waker is cloned, so that the mutex is not locked during `wake`, in which a runtime may poll the task.
         let owner = lock(&self.owner).clone();
         owner.wake();
     }
