@@ -1,10 +1,10 @@
 //! Releases in the background: of dropped holds, and of attempts that may have left something in the store.
 //!
 //! A release is tried at once. A release that fails is in doubt until the store answers. While releases are in doubt,
-//! the prober tries one of them every quarter of a second, a different release each time. Therefore a lock that the
-//! store refuses to release does not keep other locks from being released, and a failing store gets few requests even
-//! if very many releases are in doubt. When a probe is answered, the store is back, and all other releases are tried
-//! again.
+//! the prober tries one of them after each pause; the pauses grow to a quarter of a second. Each probe takes a release
+//! that has failed least often. Therefore a lock that the store refuses to release does not keep other locks from being
+//! released, and a failing store gets few requests even if very many releases are in doubt. When a probe is answered,
+//! the store is back, and all other releases are tried again.
 
 mod queue;
 
@@ -41,7 +41,7 @@ const PROBE_PAUSE: Duration = Duration::from_millis(250);
 
 /// Repeats each release until the store gives a definite answer or the lease must have ended by itself.
 pub(crate) struct Releaser {
-    /// Made before the first release, so that a destructor that releases a lock need not start the thread.
+    /// Made before the first release, so that a destructor that releases a lock need not start the library's thread.
     background: Background,
     pending: Arc<InFlight>,
     numbers: AtomicU64,
@@ -95,7 +95,7 @@ impl Releaser {
 
     /// Starts the release of the remains of a lost hold, but neither before `start` nor while the lock is retained.
     ///
-    /// A shutdown waits for `start`, but not for the end of a later retention.
+    /// A shutdown waits for this release, unless the lock is retained beyond `start`.
     pub(crate) fn release_after(
         self: &Arc<Self>,
         start: Instant,
@@ -117,7 +117,7 @@ impl Releaser {
         });
     }
 
-    /// Completes when nothing is left to release. The next probe starts at once.
+    /// Starts the next probe at once, and completes when nothing is left to release.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -149,7 +149,7 @@ impl Releaser {
         }
     }
 
-    /// Tries all releases again, because a probe that began at `began` was answered.
+    /// Tries all releases in doubt again, because a probe that began at `began` was answered.
     fn store_is_back(self: &Arc<Self>, began: Instant) {
         // Attempts that began before `began` start over, because their requests may have been lost while the store was
         // away.
@@ -183,7 +183,7 @@ impl fmt::Debug for Releaser {
 enum Room {
     Shared,
     Probe,
-    /// No bound: the attempt hangs, and does not keep others waiting.
+    /// No bound: the attempt is not answered for [`PROBE_PAUSE`], and does not keep other releases waiting.
     None,
 }
 

@@ -48,8 +48,8 @@ pub(super) struct Queue {
     pub(super) under_way: usize,
     /// The number of unanswered probes.
     pub(super) probes: usize,
-    /// Whether the latest probe was the oldest entry rather than the newest.
-    is_turn_of_oldest: bool,
+    /// Whether the latest probe tried the oldest entry rather than the newest.
+    probed_oldest: bool,
     pub(super) prober_runs: bool,
 }
 
@@ -87,8 +87,8 @@ impl Queue {
         }
         let (oldest, _) = self.in_doubt.first_key_value()?;
         let (newest, _) = self.in_doubt.range(..=(oldest.0, u64::MAX)).next_back()?;
-        self.is_turn_of_oldest = !self.is_turn_of_oldest;
-        let place = if self.is_turn_of_oldest { *oldest } else { *newest };
+        self.probed_oldest = !self.probed_oldest;
+        let place = if self.probed_oldest { *oldest } else { *newest };
         let entry = self.in_doubt.remove(&place)?;
         self.lease_ends.remove(&(entry.until, place));
         self.probes += 1;
@@ -106,7 +106,7 @@ impl Queue {
     /// Takes entries in doubt whose leases have ended by themselves, at most `MAX_AT_ONCE`. The result is empty only if
     /// there is no such entry.
     pub(super) fn ended(&mut self) -> Vec<Entry> {
-        // Few enough that a destructor does not wait long for the mutex of the queue.
+        // The number is low, so that a destructor does not wait long for the mutex of the queue.
         const MAX_AT_ONCE: usize = 1_024;
         let now = Instant::now();
         let mut ended = Vec::new();
@@ -116,7 +116,7 @@ impl Queue {
         ended
     }
 
-    /// Returns whether no release is in doubt, and no unanswered probe can come into doubt.
+    /// Returns whether no release is in doubt or being probed: a release comes into doubt again if its probe fails.
     pub(super) fn is_settled(&self) -> bool {
         self.in_doubt.is_empty() && self.probes == 0
     }
