@@ -28,12 +28,12 @@ use crate::{
 };
 
 /// Upper bound on the leases renewed in one call to the store. If a call is not answered in time, none of its leases
-/// counts as renewed. Very many leases may be due at once, after an outage or on a slow machine; in several calls, some
-/// of them are renewed even if one call fails.
+/// counts as renewed. If very many leases are due at once, after an outage or on a slow machine, this bound divides the
+/// leases among several calls, so that some leases are renewed even if one call fails.
 const MAX_LEASES_PER_CALL: usize = 1_024;
 
 /// Upper bound on the job's sleep while it has a hold. The timers of the runtime stand still while the machine is
-/// suspended. After the machine has resumed, the job takes no longer than this to find the leases that have ended.
+/// suspended. After the machine has resumed, the job finds the leases that have ended within this time.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// Upper bound on the job's sleep without a hold, after which the job checks whether the engine still exists.
 const LONGEST_IDLE_SLEEP: Duration = Duration::from_secs(60);
@@ -58,10 +58,10 @@ pub(crate) trait LossHandler: Send + Sync + 'static {
 pub(crate) struct Renewals {
     /// The id of a hold selects its shard.
     schedule: Sharded<Schedule>,
-    /// When the job checks next, in nanoseconds; [`Instant::FAR_FUTURE`] while there is nothing to check. Lowered only
-    /// while the shard of the due hold is locked.
+    /// When the job checks the due holds next, in nanoseconds; [`Instant::FAR_FUTURE`] while there is nothing to check.
+    /// This time is made earlier only while the shard of the due hold is locked.
     check_at: AtomicU64,
-    /// Notifies the job that a hold is due before its next check.
+    /// Notifies the job that a hold is due before the job's next check.
     earlier: Notify,
     started: AtomicBool,
     ids: AtomicU64,
@@ -91,7 +91,7 @@ impl Renewals {
         self.schedule.at(hold.scheduled.id.load(Ordering::Relaxed))
     }
 
-    /// Returns when the job checks next.
+    /// Returns when the job checks the due holds next.
     fn check_at(&self) -> Instant {
         Instant::from_nanos(self.check_at.load(Ordering::SeqCst))
     }
@@ -138,7 +138,7 @@ impl Renewals {
         }
     }
 
-    /// Puts holds into the schedule; returns whether the job must be started.
+    /// Puts the holds that are not closed into the schedule; returns whether the job must be started.
     fn put(&self, holds: &[Arc<Hold>]) -> bool {
         let mut any = false;
         for hold in holds {
@@ -155,8 +155,9 @@ impl Renewals {
         // While `due` has this value, a caller that moves the end of the turn finds that the check would come too late,
         // and makes the check earlier.
         hold.scheduled.due.store(u64::MAX, Ordering::SeqCst);
-        // A hold is not renewed after the end of its turn: once the job has seen that end, only the deadline is left to
-        // check. If the end was moved since then, the new end is checked as well, at once if it has passed.
+        // A hold is not renewed after the end of its turn. If the end has passed and the loss of the turn was reported,
+        // only the deadline is left to check. If the end was moved since that report, the new end is checked as well,
+        // at once if the new end has passed.
         let ends = hold.turn_ends();
         let is_behind =
             ends.has_passed() && hold.scheduled.end_seen.load(Ordering::SeqCst) == ends.as_nanos();
@@ -222,8 +223,8 @@ fn plan_renewal(hold: &Hold, now: Instant) {
     }
 }
 
-/// The job, which ends when the engine is gone. If a panic ends the job, as in a subscriber of the log, the job starts
-/// again.
+/// The job, which ends when the engine is gone. If the job panics, for example in a subscriber of the log, the job
+/// starts again.
 struct Job<H: LossHandler>(Weak<H>);
 
 impl<H: LossHandler> Job<H> {
@@ -237,9 +238,9 @@ impl<H: LossHandler> Job<H> {
             tokio::select! {
                 biased;
                 () = clock::sleep_until(next.min(Instant::now() + longest)) => {}
-                // The notification only shortens the sleep, and does not start a check. If the new hold has left
-                // already, a check would find the schedule empty and set `check_at` to the far future, so that each new
-                // hold would wake this thread.
+                // The notification only shortens the sleep, and does not start a check. If the hold that is due earlier
+                // has left already, a check would find the schedule empty and set `check_at` to the far future, so that
+                // each new hold would wake this thread.
                 () = renewals.earlier.notified() => continue,
             }
             let Some(handler) = self.0.upgrade() else { return };
@@ -339,7 +340,7 @@ async fn renew<H: LossHandler>(handler: Arc<H>, holds: Vec<Arc<Hold>>) {
     let now = Instant::now();
     let remaining = holds.iter().map(|hold| hold.remaining(now)).min().unwrap_or_default();
     let mut open =
-        Unanswered { handler: &handler, renewed: Vec::with_capacity(holds.len()), holds: holds.into_iter() };
+        NotPutBack { handler: &handler, renewed: Vec::with_capacity(holds.len()), holds: holds.into_iter() };
     let leases = open.holds.as_slice().iter().filter_map(|hold| hold.in_store.lease());
     let ids: Vec<LeaseId> = leases.map(|lease| lease.id().clone()).collect();
     let Some(store) = handler.renewal() else {
@@ -368,18 +369,19 @@ async fn renew<H: LossHandler>(handler: Arc<H>, holds: Vec<Arc<Hold>>) {
     }
 }
 
-/// The holds of one call that are not back in the schedule: those already renewed, and those whose renewal is not
-/// answered yet.
+/// The holds of one call that were not put back into the schedule yet: the renewed holds, and the holds whose renewal
+/// is not answered yet.
 ///
 /// Dropping this value, also by a panic in the store, puts the holds back into the schedule. The job then treats the
 /// holds whose deadline has passed as lost.
-struct Unanswered<'a, H: LossHandler> {
+struct NotPutBack<'a, H: LossHandler> {
     handler: &'a Arc<H>,
     renewed: Vec<Arc<Hold>>,
+    /// The holds whose renewal is not answered yet.
     holds: std::vec::IntoIter<Arc<Hold>>,
 }
 
-impl<H: LossHandler> Drop for Unanswered<'_, H> {
+impl<H: LossHandler> Drop for NotPutBack<'_, H> {
     fn drop(&mut self) {
         let now = Instant::now();
         for hold in &self.renewed {

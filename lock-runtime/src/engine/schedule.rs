@@ -1,4 +1,4 @@
-//! The part of a hold that only the schedule of renewals reads and writes.
+//! The state of a hold that the renewals need: the next check and renewal, the reported losses, and the last results.
 
 use std::sync::atomic::{AtomicU8, AtomicU64};
 
@@ -16,7 +16,9 @@ pub(super) struct Scheduled {
     pub(super) due: AtomicU64,
     /// Unique within the schedule.
     pub(super) id: AtomicU64,
-    /// The end of the latest turn that was seen in use past its end, or whose loss was logged, in nanoseconds.
+    /// The end of the latest turn whose loss was reported, in nanoseconds, so that each loss is reported only once.
+    ///
+    /// After the end of such a turn, only the deadline of the hold is left to check.
     pub(super) end_seen: AtomicU64,
     /// The state of the renewals since the last success.
     pub(super) renewal: AtomicU8,
