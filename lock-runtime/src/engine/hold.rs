@@ -36,7 +36,8 @@ pub(crate) struct Hold {
     pub(crate) in_store: InStore,
     pub(crate) terms: Terms,
     /// The end of the current turn, in nanoseconds: `max_hold` after its beginning or, without renewal, the deadline,
-    /// whichever is sooner. Renewals do not move this end, but a retention does.
+    /// whichever is sooner. Renewals do not move this end. If the turn is retained after its guard has left, the end is
+    /// moved to the time at which `hold_at_least` is over.
     turn_ends: AtomicU64,
     /// Whether the turn ends with the `ttl` of a lease that is not renewed, rather than after `max_hold`.
     ends_with_ttl: bool,
@@ -50,7 +51,7 @@ pub(crate) struct Hold {
     retained_until: AtomicU64,
     /// Notified when the hold is lost, and when a turn ends or becomes invalid.
     changed: Notify,
-    /// `None` unless the hold has such state, so that a hold without it takes less memory.
+    /// The state that only few holds have; `None` in the other holds, so that they take less memory.
     extra: Mutex<Option<Box<Extra>>>,
 }
 
@@ -158,7 +159,8 @@ impl Hold {
         !self.lost.load(Ordering::Acquire)
     }
 
-    /// Returns why the current turn is lost, if the hold no longer [covers](Turn::is_covered) it at `now`.
+    /// Returns why the current turn is lost. The result is meaningless while the hold still [covers](Turn::is_covered)
+    /// the turn at `now`.
     pub(crate) fn cause(&self, now: Instant) -> Cause {
         let lost = if self.is_valid(now) {
             None
@@ -318,8 +320,8 @@ impl Turn {
         self.count_holds(|reentered| reentered.saturating_sub(1));
     }
 
-    /// Changes the number of guards by which the holder has re-entered the lock, and reports the number of holds to the
-    /// store.
+    /// Changes the number of guards by which the holder has re-entered the lock, and reports to the store how many
+    /// times the holder has the lock: once for each of these guards, and once for the first guard.
     fn count_holds(&self, change: impl FnOnce(u32) -> u32) {
         let Some(lease) = self.hold.in_store.lease() else { return };
         // A guard by which the lock was re-entered may outlast its turn.

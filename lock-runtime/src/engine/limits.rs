@@ -1,7 +1,7 @@
 /// Upper bounds on waiters and held locks.
 ///
-/// Set them with [`LockManager::with_limits`](crate::LockManager::with_limits). A manager shares its counts with its
-/// clones and with managers made from it by [`with_prefix`](crate::LockManager::with_prefix); other managers count
+/// Set the limits with [`LockManager::with_limits`](crate::LockManager::with_limits). A manager shares its counts with
+/// its clones and with managers made from it by [`with_prefix`](crate::LockManager::with_prefix); other managers count
 /// separately. If a limit is reached, further acquisitions fail with
 /// [`Overloaded`](crate::LockErrorKind::Overloaded).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

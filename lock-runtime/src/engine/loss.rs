@@ -55,13 +55,13 @@ impl Cause {
     }
 }
 
-/// The thing that a release ends.
+/// The kind of thing that a release ends, which decides how the answer of the store is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReleaseTarget {
     /// A hold on which its holder relied until the release. If the store no longer has the hold, the lock was lost.
     Hold,
-    /// Remains of an attempt, of a lost hold, or of a hold whose release is repeated. The store may no longer have
-    /// them.
+    /// Remains of an attempt, of a lost hold, or of a hold whose release is repeated. The store may no longer have the
+    /// remains.
     Remains,
 }
 
@@ -76,7 +76,7 @@ impl ReleaseTarget {
     }
 }
 
-/// Logs that the store no longer had a lock whose holder relied on it until its release.
+/// Logs that the store no longer had a lock at its release, although the holder relied on the lock until then.
 pub(crate) fn log_given_up(key: &LockKey) {
     Cause::Reason("the store had given it up before it was released".into()).log(key);
 }

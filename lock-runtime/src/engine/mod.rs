@@ -46,8 +46,8 @@ pub(crate) struct Engine {
     pub(crate) renewals: Arc<Renewals>,
     pub(crate) releaser: Arc<Releaser>,
     pub(crate) limits: Limits,
-    /// The number of acquisitions in progress. An acquisition counts until the releaser has everything that it leaves
-    /// in the store.
+    /// The number of acquisitions in progress. An acquisition that ends without a guard is counted until everything
+    /// that the acquisition leaves in the store has been passed to the releaser.
     pub(crate) asking: Arc<InFlight>,
     /// The waiting acquisitions.
     pub(crate) waiting: Arc<Waiting>,

@@ -18,7 +18,8 @@ pub(crate) struct Permit {
 }
 
 impl Engine {
-    /// Counts an acquisition in progress, and a held lock until the permit is dropped.
+    /// Returns a permit, which counts as an acquisition in progress until [`entered`](Permit::entered) is called, and
+    /// as a held lock until the permit is dropped.
     pub(crate) fn permit(self: &Arc<Self>) -> Result<Permit, LockError> {
         // The acquisition is counted before the check that the manager is open, so that a shutdown either waits for
         // this acquisition or makes the check fail.

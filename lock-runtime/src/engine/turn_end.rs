@@ -94,8 +94,8 @@ impl Engine {
         }
     }
 
-    /// Stops using the hold of a turn that was lost before `hold_at_least` was over. Until that time is over, the lock
-    /// is not released.
+    /// Stops using the hold of a turn that was lost before `hold_at_least` was over. The lock is not released before
+    /// `hold_at_least` is over.
     ///
     /// The store may keep the lock after the loss, and a release would free the lock too early.
     fn leave_to_store(&self, turn: &Arc<Turn>, now: Instant) {
@@ -145,8 +145,9 @@ impl LossHandler for Engine {
             // the hold's deadline. Unless the guard releases the lock sooner, the release comes after a margin, because
             // the holder has only just been notified to stop.
             let now = Instant::now();
-            // After the deadline, the margin of the session is enough. This margin may be shorter than the margin of
-            // the `ttl`.
+            // The margin is computed from the `ttl`. Once the deadline has passed, the margin may be computed from the
+            // session timeout, if that timeout is shorter: the deadline comes before the end of the session by at least
+            // the same margin.
             let has_ended = now >= hold.deadline();
             let longest = if has_ended { hold.longest_validity() } else { hold.terms.ttl };
             let stopped = now + margin(longest);
