@@ -72,7 +72,7 @@ impl InStore {
 
     /// Returns the time by which the hold must have ended in the store, if the hold is not renewed after `now`.
     ///
-    /// A session lock has no such time: only the store knows when the session ends.
+    /// For a session lock, returns [`Instant::FAR_FUTURE`], because only the store knows when the session ends.
     pub(crate) fn gone_by(&self, now: Instant, ttl: Duration) -> Instant {
         match self {
             Self::Lease { .. } => now.min(self.deadline()) + ttl,
