@@ -199,7 +199,7 @@ impl Fixture {
             for polls in 0.. {
                 let locks = self.client().await;
                 let once = async || {
-                    drop(acquire(locks.clone()).await.unwrap());
+                    drop(self.patiently(|| acquire(locks.clone())).await);
                     self.clean().await;
                 };
                 if prepared {
@@ -213,6 +213,22 @@ impl Fixture {
                 }
                 assert!(polls < MANY_POLLS, "never ready");
             }
+        }
+    }
+
+    /// Acquires once what a dropped acquisition has left is gone. The request of the dropped acquisition may reach the
+    /// server only after the store was seen to be clean, and a single attempt then meets the lock.
+    async fn patiently<T>(&self, acquire: impl AsyncFn() -> Result<T, LockError>) -> T {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            match acquire().await {
+                Ok(held) => return held,
+                Err(error) => {
+                    let is_held = error.kind() == LockErrorKind::Contended;
+                    assert!(is_held && Instant::now() < end, "{error}, still {:?}", self.left());
+                }
+            }
+            self.clean().await;
         }
     }
 

@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lock_runtime::{LockError, LockManager, distributed_lock};
+use lock_runtime::{LockError, LockErrorKind, LockManager, distributed_lock};
 
 use super::{LONG, ms};
 use crate::{
@@ -55,7 +55,8 @@ async fn acquire_of_a_free_lock(fixture: Fixture) {
 async fn one_attempt_at_a_free_lock(fixture: Fixture) {
     let key = fixture.key("k");
     let attempt = async |locks: LockManager| {
-        locks.lock(&key).ttl(LONG).try_acquire().await.map(|guard| guard.expect("the lock is free"))
+        let guard = locks.lock(&key).ttl(LONG).try_acquire().await?;
+        guard.ok_or_else(|| LockError::new(LockErrorKind::Contended, "it is held"))
     };
     fixture.dropped_at_each_await(attempt).await;
     fixture.is_free(&key).await;
