@@ -6,7 +6,7 @@ use std::{
 };
 
 use lock_runtime::{
-    LockError, LockErrorKind, LockManager,
+    LockError, LockErrorKind, LockGuard, LockManager,
     backend::{BoxFuture, Capabilities},
 };
 
@@ -199,14 +199,13 @@ impl Fixture {
             for polls in 0.. {
                 let locks = self.client().await;
                 let once = async || {
-                    drop(self.patiently(|| acquire(locks.clone())).await);
+                    drop(self.once_clean(|| acquire(locks.clone())).await);
                     self.clean().await;
                 };
                 if prepared {
                     once().await;
                 }
                 let ready = drop_after(acquire(locks.clone()), polls).await.is_some();
-                self.clean().await;
                 once().await;
                 if ready {
                     break;
@@ -216,11 +215,12 @@ impl Fixture {
         }
     }
 
-    /// Acquires once what a dropped acquisition has left is gone. The request of the dropped acquisition may reach the
-    /// server only after the store was seen to be clean, and a single attempt then meets the lock.
-    async fn patiently<T>(&self, acquire: impl AsyncFn() -> Result<T, LockError>) -> T {
+    /// Acquires once nothing is left. The request of a dropped acquisition may reach the server only after the store was
+    /// seen to be clean, and a single attempt then meets the lock.
+    async fn once_clean<T>(&self, acquire: impl AsyncFn() -> Result<T, LockError>) -> T {
         let end = Instant::now() + PATIENCE;
         loop {
+            self.clean().await;
             match acquire().await {
                 Ok(held) => return held,
                 Err(error) => {
@@ -228,7 +228,6 @@ impl Fixture {
                     assert!(is_held && Instant::now() < end, "{error}, still {:?}", self.left());
                 }
             }
-            self.clean().await;
         }
     }
 
@@ -267,6 +266,13 @@ impl Fixture {
         guard.release().await.unwrap();
     }
 
+    /// Waits until the store keeps nothing of this case, and another client can take the lock.
+    pub async fn is_clean_and_free(&self, key: &str) {
+        let locks = self.client().await;
+        let guard = self.once_clean(async || attempt(&locks, key).await).await;
+        guard.release().await.unwrap();
+    }
+
     /// Waits until a client holds the lock.
     pub async fn is_held_soon(&self, key: &str) {
         let locks = self.client().await;
@@ -286,4 +292,10 @@ impl Fixture {
         let guard = tokio::spawn(async move { lock.try_acquire().await }).await.unwrap().unwrap();
         assert!(guard.is_none(), "a held lock was granted: {guard:?}");
     }
+}
+
+/// Makes a single attempt; an error if somebody else holds the lock.
+pub async fn attempt(locks: &LockManager, key: &str) -> Result<LockGuard, LockError> {
+    let guard = locks.lock(key).try_acquire().await?;
+    guard.ok_or_else(|| LockError::new(LockErrorKind::Contended, "somebody else holds the lock"))
 }

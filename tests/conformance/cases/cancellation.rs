@@ -13,12 +13,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lock_runtime::{LockError, LockErrorKind, LockManager, distributed_lock};
+use lock_runtime::{LockError, LockManager, distributed_lock};
 
 use super::{LONG, ms};
 use crate::{
     case::{Case, Need, case},
-    fixture::Fixture,
+    fixture::{Fixture, attempt},
     polling::{MANY_POLLS, drop_after, poll_once},
     support::stopwatch::Moment,
 };
@@ -54,11 +54,7 @@ async fn acquire_of_a_free_lock(fixture: Fixture) {
 
 async fn one_attempt_at_a_free_lock(fixture: Fixture) {
     let key = fixture.key("k");
-    let attempt = async |locks: LockManager| {
-        let guard = locks.lock(&key).ttl(LONG).try_acquire().await?;
-        guard.ok_or_else(|| LockError::new(LockErrorKind::Contended, "it is held"))
-    };
-    fixture.dropped_at_each_await(attempt).await;
+    fixture.dropped_at_each_await(async |locks| attempt(&locks, &key).await).await;
     fixture.is_free(&key).await;
 }
 
@@ -84,8 +80,7 @@ async fn waiting(fixture: &Fixture, holder: &LockManager, waiter: &LockManager) 
     }
     assert!(guard.is_valid());
     guard.release().await.unwrap();
-    fixture.clean().await;
-    fixture.is_free(&key).await;
+    fixture.is_clean_and_free(&key).await;
 }
 
 async fn acquire_while_the_lock_is_being_granted_by_the_same_client(fixture: Fixture) {
@@ -119,8 +114,7 @@ async fn being_granted(fixture: &Fixture, holder: &LockManager, waiter: &LockMan
                 .release()
                 .await
                 .unwrap();
-            fixture.clean().await;
-            fixture.is_free(&key).await;
+            fixture.is_clean_and_free(&key).await;
         }
     }
 }
@@ -154,8 +148,7 @@ async fn release_happens_once_it_was_polled(fixture: Fixture) {
     for polls in 1.. {
         let guard = locks.lock(&key).acquire().await.unwrap();
         let done = drop_after(guard.release(), polls).await;
-        fixture.clean().await;
-        fixture.is_free(&key).await;
+        fixture.is_clean_and_free(&key).await;
         if let Some(done) = done {
             done.unwrap();
             return;
@@ -187,8 +180,7 @@ async fn a_body_that_is_dropped_frees_the_lock(fixture: Fixture) {
         };
         let ready = drop_after(guard.run(body), polls).await.is_some();
         assert!(!inside.load(Ordering::SeqCst), "what the body held is dropped with it");
-        fixture.clean().await;
-        fixture.is_free(&key).await;
+        fixture.is_clean_and_free(&key).await;
         if ready {
             assert!(polls > 3);
             return;
@@ -245,8 +237,7 @@ async fn at_any_moment_in_time(fixture: Fixture) {
         let other = cut_at(moment, guard.release());
         drop(tokio::join!(other, cut_at(moment * 2, lock.acquire())));
         if step % 10 == 9 {
-            fixture.clean().await;
-            fixture.is_free(&key).await;
+            fixture.is_clean_and_free(&key).await;
         }
     }
 }

@@ -66,8 +66,7 @@ async fn a_released_lock_is_free_at_once(fixture: Fixture) {
 async fn a_dropped_guard_frees_the_lock(fixture: Fixture) {
     let key = fixture.key("k");
     drop(fixture.client().await.lock(&key).acquire().await.unwrap());
-    fixture.clean().await;
-    fixture.is_free(&key).await;
+    fixture.is_clean_and_free(&key).await;
 }
 
 async fn different_names_do_not_exclude_each_other(fixture: Fixture) {

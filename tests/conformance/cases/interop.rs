@@ -48,8 +48,7 @@ async fn a_foreign_lease_of_any_length_excludes_us(fixture: Fixture) {
         }
         assert!(fixture.foreign().free(&key, &owner));
         // The places of the two are given back in the background.
-        fixture.clean().await;
-        fixture.is_free(&key).await;
+        fixture.is_clean_and_free(&key).await;
     }
 }
 
@@ -77,8 +76,7 @@ async fn a_foreign_holder_excludes_us(fixture: Fixture) {
     assert_eq!(error.kind(), LockErrorKind::Timeout, "{error}");
     assert!(error.retry_after().expect("the lease is known") <= LONG);
     assert!(fixture.foreign().free(&key, &owner), "we took it away from its holder");
-    fixture.clean().await;
-    fixture.is_free(&key).await;
+    fixture.is_clean_and_free(&key).await;
 }
 
 async fn we_exclude_a_foreign_client(fixture: Fixture) {

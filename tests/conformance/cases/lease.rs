@@ -142,8 +142,7 @@ async fn the_end_of_max_hold_is_a_loss_that_says_so(fixture: Fixture) {
     let error = guard.release().await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Lost);
     assert!(error.to_string().contains("max_hold"), "{error}");
-    fixture.clean().await;
-    fixture.is_free(&key).await;
+    fixture.is_clean_and_free(&key).await;
 }
 
 async fn what_remains_falls_and_is_zero_after_the_loss(fixture: Fixture) {
@@ -279,8 +278,7 @@ async fn an_answer_that_comes_too_late_to_be_of_use_is_given_back(fixture: Fixtu
         Err(error) => assert_eq!(error.kind(), LockErrorKind::Backend, "{error}"),
     }
     fixture.heal();
-    fixture.clean().await;
-    fixture.is_free(&key).await;
+    fixture.is_clean_and_free(&key).await;
 }
 
 async fn a_renewal_counts_from_before_its_request(fixture: Fixture) {

@@ -235,8 +235,7 @@ async fn a_release_that_failed_happens_after_the_outage(fixture: Fixture, fault:
     fixture.was_not_confirmed(&released.unwrap_err());
     assert!(began.within(ms(5000) + SLACK), "{:?}", began.took());
     fixture.heal();
-    fixture.clean().await;
-    fixture.is_free(&key).await;
+    fixture.is_clean_and_free(&key).await;
 }
 
 async fn a_body_keeps_its_result_although_its_release_fails(fixture: Fixture, fault: Fault) {
@@ -255,8 +254,7 @@ async fn a_body_keeps_its_result_although_its_release_fails(fixture: Fixture, fa
     .expect("it does not hang");
     assert_eq!(result.unwrap(), "done");
     fixture.heal();
-    fixture.clean().await;
-    fixture.is_free(&key).await;
+    fixture.is_clean_and_free(&key).await;
 }
 
 async fn a_guard_dropped_meanwhile_is_released_after_the_outage(fixture: Fixture, fault: Fault) {
@@ -267,8 +265,7 @@ async fn a_guard_dropped_meanwhile_is_released_after_the_outage(fixture: Fixture
     drop(guard);
     tokio::time::sleep(ms(500)).await;
     fixture.heal();
-    fixture.clean().await;
-    fixture.is_free(&key).await;
+    fixture.is_clean_and_free(&key).await;
 }
 
 /// However long their leases still last, and however long the outage was.
@@ -327,8 +324,7 @@ async fn an_acquire_that_failed_leaves_nothing(fixture: Fixture, fault: Fault) {
     fixture.heal();
     // The pending request may arrive only now; a successful round trip of the same client comes after it.
     locks.lock(fixture.key("other")).wait(LONG).acquire().await.unwrap().release().await.unwrap();
-    fixture.clean().await;
-    fixture.is_free(&key).await;
+    fixture.is_clean_and_free(&key).await;
 }
 
 async fn a_client_made_meanwhile_fails_in_time(fixture: Fixture, fault: Fault) {

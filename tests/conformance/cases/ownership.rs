@@ -148,8 +148,7 @@ async fn a_lock_asked_for_again_keeps_its_first_hold(fixture: Fixture) {
     assert!(guard.is_valid());
     fixture.is_held(&key).await;
     guard.release().await.unwrap();
-    fixture.clean().await;
-    fixture.is_free(&key).await;
+    fixture.is_clean_and_free(&key).await;
 }
 
 async fn an_owner_is_known_by_another_name_each_time(fixture: Fixture) {

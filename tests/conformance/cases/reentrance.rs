@@ -163,8 +163,7 @@ async fn a_section_that_lost_its_lock_cannot_enter_it_again(fixture: Fixture) {
     if let Ok(kinds) = tell.await {
         assert_eq!(kinds, [LockErrorKind::Lost; 2]);
     }
-    fixture.clean().await;
-    fixture.is_free(&key).await;
+    fixture.is_clean_and_free(&key).await;
 }
 
 async fn the_hold_is_known_in_the_section_and_not_in_what_it_spawns(fixture: Fixture) {

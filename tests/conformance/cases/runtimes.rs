@@ -140,8 +140,7 @@ async fn a_guard_dropped_with_its_runtime_frees_the_lock(fixture: Fixture) {
         drop(runtime);
     })
     .await;
-    fixture.clean().await;
-    fixture.is_free(&key).await;
+    fixture.is_clean_and_free(&key).await;
 }
 
 async fn waiters_whose_runtime_is_shut_down_leave_the_queue(fixture: Fixture) {

@@ -56,8 +56,7 @@ async fn holds_of_one_process_are_disjoint_and_in_order_under_faults(fixture: Fi
     let key = fixture.key("k");
     let clients = [fixture.client().await, fixture.client().await, fixture.client().await];
     survive(&clients, &key, length, seed, hurt_for(&fixture, Random::from_seed(seed), length, &[])).await;
-    fixture.clean().await;
-    fixture.is_free(&key).await;
+    fixture.is_clean_and_free(&key).await;
 }
 
 /// Uses one lock in every possible way, in twelve tasks of these clients, while `hurting` goes on, and judges the
@@ -115,8 +114,7 @@ async fn holds_of_several_processes_are_disjoint_and_in_order_under_faults(fixtu
         }
     }
     pass(seed, history);
-    fixture.clean().await;
-    fixture.is_free(&key).await;
+    fixture.is_clean_and_free(&key).await;
 }
 
 fn pass(seed: u64, history: Vec<Hold>) {

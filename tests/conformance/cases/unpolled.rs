@@ -248,8 +248,7 @@ async fn what_was_given_up_leaves_nothing_when_it_is_dropped(fixture: Fixture) {
         drop(kept);
         // Its request may arrive only now; a round trip of the same client comes after it.
         ours.lock(fixture.key("other")).acquire().await.unwrap().release().await.unwrap();
-        fixture.clean().await;
-        fixture.is_free(&key).await;
+        fixture.is_clean_and_free(&key).await;
     }
 }
 
