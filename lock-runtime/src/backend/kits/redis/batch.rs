@@ -29,8 +29,8 @@ use crate::backend::BoxFuture;
 
 /// Upper bound on the operations in one batch; more would hold up the server for too long.
 const MAX_BATCH: usize = 128;
-/// Initial capacity of a batch. The memory for a full batch would be returned to the operating system after each batch,
-/// and allocated again for the next batch.
+/// Initial capacity of a batch. If each batch had room for [`MAX_BATCH`] operations from the start, its memory would be
+/// returned to the operating system after the batch, and allocated again for the next batch.
 const USUAL_BATCH: usize = 32;
 /// Upper bound on concurrent single calls; further calls are batched. A batch of fewer calls saves nothing, and makes
 /// its calls wait for each other.
@@ -44,7 +44,7 @@ const MAX_BATCHES_UNDER_WAY: usize = 8;
 pub enum GroupCommit {
     /// Calls that are due while many others are under way.
     Auto,
-    /// All calls that can.
+    /// All calls that can share a round trip.
     Always,
     /// No calls.
     Never,
@@ -60,7 +60,7 @@ pub(crate) struct Batcher<O> {
     when: GroupCommit,
     /// Each single call under way has a clone.
     alone: Arc<()>,
-    /// Each batch under way has a clone, and each sending task.
+    /// Each batch under way and each sending task has a clone.
     under_way: Arc<()>,
 }
 

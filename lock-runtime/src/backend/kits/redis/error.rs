@@ -271,7 +271,8 @@ pub(super) fn refused_handshake(
     }
 }
 
-/// Returns the error with the message that the server `what`; `what` is a predicate, such as [`NOT_REDIS`].
+/// Returns the error with a message that ends with "the server", followed by the predicate `what`, for example
+/// [`NOT_REDIS`].
 pub(super) fn unfit(address: &str, what: &str) -> LockError {
     let message = format!("cannot connect to Redis at {address}: the server {what}");
     LockError::backend(message)

@@ -5,8 +5,9 @@
 //! library always exclude each other. Versions with the same format also share queues and fences. A version with
 //! another format keeps its own queue, and treats a holder of this format as a foreign client.
 //!
-//! In an owner, the letter after the format is the mode. An owner with an unknown letter is treated like any other:
-//! clients wait for that owner, notify it and grant it the lock, as the only holder.
+//! In the text of an owner, the letter after the version of the format stands for the mode. An owner with an unknown
+//! letter is treated like an exclusive owner: clients wait for the owner, notify the owner, and grant the lock to the
+//! owner as the only holder.
 
 use std::{
     fmt::{self, Display, Write},

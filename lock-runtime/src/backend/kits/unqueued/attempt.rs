@@ -27,22 +27,29 @@ use crate::{
     time::{backoff::between, clock::Instant, deadline::valid_until},
 };
 
-/// Bounds of the maximum random pause after a tie, i.e. a round in which several clients may have divided the nodes.
-/// After the first tie, the pause of a single attempt is at most the first bound, and a waiter makes no pause, because
-/// the leader decides between waiters. With each further tie the maximum doubles, up to the second bound.
+/// Bounds of the maximum random pause after a tie, i.e. a round in which several clients may each have got the lock on
+/// some of the nodes. After the first tie, a request that does not wait (`Wait::No`) pauses for at most the first
+/// bound. A waiter makes no pause after the first tie, because all waiters then ask the same node first, the leader,
+/// which grants the lock to at most one waiter. With each further tie the maximum doubles, up to the second bound.
 const TIE_PAUSE_BOUNDS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(32)];
 /// Upper bound on the number of doublings of the maximum pause after a tie.
 const MAX_PAUSE_DOUBLINGS: u32 = 5;
-/// Upper bound on the repetitions in a row after rounds in which some nodes granted the lock, and which were those of a
-/// single attempt or were refused by a majority: either one client holds the majority, or several clients have divided
-/// it. A single attempt plans no repetition once the longest timeout of a node has passed since the attempt began.
+/// Upper bound on the immediate repetitions in a row after rounds in which some nodes granted the lock, although a
+/// majority refused the lock. In such a round, either one other client holds the lock on a majority of the nodes, and a
+/// repetition is useless, or several other clients hold the lock on some nodes each, and a repetition may succeed.
+///
+/// For a request that does not wait (`Wait::No`), the bound applies to all repetitions. Such a request plans no
+/// repetition once the longest timeout of a node has passed since the request began.
 const MAX_REPEATS_IF_DENIED: u32 = 2;
-/// Number of node timeouts with nothing but divided rounds after which one round waits for all nodes. One timeout is
-/// too few, because another client's round that waits for all nodes keeps this client from a majority for one timeout.
+/// Number of timeouts of a node for which a waiter breaks off [divided](Count::is_divided) rounds early, if no other
+/// rounds come in between. After this time, the waiter makes one round that waits for all nodes. One timeout is too
+/// short: if another client makes a round that waits for all nodes, this other round may hold some nodes for one
+/// timeout, and keep the waiter from a majority for as long.
 const TIMEOUTS_UNTIL_PATIENCE: u32 = 2;
 /// Upper bound on the wait for the announcements of a majority of the nodes after the first announcement. The timer
-/// rounds it up to a millisecond or two. Of the announcements of one release, a waiter that asks meanwhile counts only a
-/// part, so the wait often lasts to this bound; with 2 ms, the client that released the lock usually got it again.
+/// rounds this bound up to a millisecond or two. A waiter that asks for the lock between two announcements of the same
+/// release counts only the later announcements, so the wait often lasts as long as the bound allows. With a bound of
+/// 2 ms, the client that had released the lock usually got the lock again before the waiter asked.
 const GATHER: Duration = Duration::from_micros(500);
 
 /// The outcome of one round.
@@ -90,8 +97,9 @@ struct Rounds<'a> {
     /// The time until which a single attempt is repeated. If the rounds have taken as long as a node's timeout, nodes
     /// are failing, and a further round would be as slow.
     ties_until: Instant,
-    /// The end of the first broken-off round, if the answers have decided no round since then. Starts anew if a patient
-    /// round is broken off.
+    /// The end of the first round that was broken off since the answers last decided a round; `None` if no round was
+    /// broken off since. If a round that waits for all nodes is broken off, the end of that round becomes the new
+    /// value.
     divided_since: Option<Instant>,
 }
 
@@ -194,7 +202,7 @@ async fn pause(length: Duration) {
 struct Votes {
     count: Count,
     fences: Fences,
-    /// The nodes, by the bits of their numbers, that granted the lock.
+    /// The set of the nodes that granted the lock: bit `n` stands for the node with the number `n`.
     granted: u64,
     /// Each is `2 * (pttl + 2)`, plus 1 for a foreign holder.
     refusals: Vec<u64>,
@@ -274,8 +282,9 @@ impl<'a> Attempt<'a> {
         Claim::of(id, self.sent + self.shared.nodes.timeout(), &self.unanswered)
     }
 
-    /// Asks all nodes, and raises their counters of fences if they minted different numbers. If there is a `leader`, the
-    /// other nodes are asked only once the leader has not refused.
+    /// Asks all nodes, and raises the nodes' counters of fences if the nodes minted different numbers. If there is a
+    /// `leader`, the leader is asked first, and the other nodes are asked unless the leader refuses within
+    /// [`MIN_QUIET`].
     async fn run(mut self, patience: Patience, leader: Option<usize>) -> Result<Round, LockError> {
         let nodes = &self.shared.nodes;
         let proposal = self.claim(nodes.proposal(self.sent));
@@ -334,8 +343,8 @@ impl<'a> Attempt<'a> {
         if let Some(fence) = fence {
             return Ok(Round::Granted(self.granted(fence, valid_until, votes.others_wait)));
         }
-        // The nodes that granted the lock are freed first, so that this client's next round finds them free. Other
-        // clients do not wait for this.
+        // The nodes that granted the lock are freed before this call returns, so that this client's next round finds
+        // these nodes free. Only this client waits for the answers of these nodes.
         self.lease(FencingToken::from_micros(0)).withdraw_from(votes.granted).await;
         self.open = false;
         // The failures are those of the acquisition, or of writing the fence back.

@@ -65,7 +65,7 @@ impl FleetSettings {
     /// a vote. The error is [retryable](LockError::is_retryable) if the node gets its vote once it has run for long
     /// enough; otherwise, the settings of the node, or of its user, must be changed first.
     pub(super) fn refuse(&self, shown: &ServerFacts, age: Duration, address: &str) -> Option<LockError> {
-        // Without its run id, a server may be two nodes under two addresses.
+        // A server that does not show its run id may have been configured as two nodes, under two addresses.
         if shown.run_id.is_none() {
             let message = format!(
                 "Redis at {address} has no vote, because it does not answer INFO: it may be the server of another node, \

@@ -1,4 +1,5 @@
-//! The owners whose leases this process holds, so that no node is joined for an owner that has released its lock.
+//! The owners whose leases this process holds. After a renewal, a node that lacks the lease is given the lease only if
+//! the owner is still recorded here: an owner that has released its lock must not get the lock on a further node.
 
 use std::collections::HashSet;
 

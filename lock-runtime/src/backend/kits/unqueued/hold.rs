@@ -34,7 +34,7 @@ pub(super) struct RacedLease {
     pub(super) shared: Arc<Shared>,
     pub(super) id: LeaseId,
     pub(super) unanswered: Arc<UnansweredAcquisitions>,
-    /// The contention, as the nodes that granted the lock answered.
+    /// The evidence of other waiting clients in the answers of the nodes that granted the lock.
     pub(super) contention: Contention,
     /// Whether a node may have executed a release whose answer is unknown.
     pub(super) release_unanswered: AtomicBool,
@@ -70,7 +70,8 @@ impl RacedLease {
     /// working node.
     async fn send(&self) -> Result<Released, LockError> {
         let Shared { nodes, held, .. } = &*self.shared;
-        // The owner is removed before the first node is asked, so that no node is joined for it any more.
+        // The owner is removed before the first node is asked, so that from then on no renewal gives the owner's lease
+        // to a node that lacks the lease (`Kind::Join`).
         held.remove(self.id.owner);
         let mut replies = nodes.ask(Kind::Release, |_| Some(self.claim()));
         let again = self.release_unanswered.swap(true, Ordering::AcqRel);

@@ -45,8 +45,8 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
-    /// Creates the nodes. Without `rules`, each node has a vote from the start. This is for a single server, whose data
-    /// are the only record of its locks.
+    /// Creates the nodes. Without `rules`, each node has a vote from the start. Only a store on a single server has no
+    /// `rules`, because the data of a single server are the only record of its locks.
     pub(crate) fn new(
         configs: Vec<Config>,
         protocol: Arc<dyn Protocol>,
@@ -259,7 +259,7 @@ pub(super) struct Replies {
     /// The answers that are still to come, by the numbers of the nodes.
     pending: Vec<Option<Reply>>,
     pub(super) count: Count,
-    /// The nodes, by the bits of their numbers, that have answered no.
+    /// The set of the nodes that have answered no: bit `n` stands for the node with the number `n`.
     pub(super) denied_by: u64,
     pub(super) failures: Vec<(usize, Failure)>,
 }

@@ -93,8 +93,8 @@ impl Part {
         let kind = self.kind;
         let mut answers = Ok(None);
         for attempt in 0..ATTEMPTS {
-            // The earliest limit is the limit of the whole call, so a claim whose limit has passed would keep the
-            // others out.
+            // The earliest limit of a claim is the limit of the whole call. If one claim's limit had passed, the server
+            // would refuse the other claims of the call, too.
             let late = |(claim, _): &mut (Claim, Caller)| kind.has_limit() && claim.limit.has_passed();
             for (_, caller) in self.asked.extract_if(.., late) {
                 caller.tell(Err(Failure::not_sent()), connection);
@@ -149,8 +149,9 @@ impl Part {
         }
     }
 
-    /// Asks the question once. A renewal ends with its last caller: a call that is dropped unanswered counts as
-    /// silence, and the next renewal must not wait on a dead connection until the timeout.
+    /// Asks the question once. The call of a renewal is dropped as soon as all its callers have gone. A call that is
+    /// dropped after a while without an answer counts as unanswered, so a dead connection is given up early, and the
+    /// next renewal does not wait on the dead connection until the timeout.
     async fn ask(&mut self, connection: &Connection, protocol: &dyn Protocol) -> Answers {
         if self.kind != Kind::Renew {
             let claims = self.asked.iter().map(|(claim, _)| claim);
@@ -171,10 +172,11 @@ impl Part {
     }
 }
 
-/// Returns whether to ask a question again that may not have been executed.
+/// Returns whether to ask a question again after a call that perhaps did not execute the question.
 ///
 /// An acquisition whose caller has gone is not asked again, because that caller has already sent its release. The
-/// acquisition is marked before the caller is checked, so that a release which comes in between is repeated.
+/// acquisition is marked as sent again before the check whether the caller has gone, so that a release which comes
+/// between the mark and the check is repeated.
 fn is_asked_again(kind: Kind, claim: &Claim, caller: &Caller) -> bool {
     if kind.has_limit() {
         claim.unanswered.sent_again(claim.node);

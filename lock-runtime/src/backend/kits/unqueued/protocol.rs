@@ -23,8 +23,9 @@ pub(crate) enum Kind {
     /// To record the owner's number of holds, if the owner holds the lock.
     Count,
     Release,
-    /// To give a node back after a refused attempt. The waiting clients need not be notified: refused attempts would
-    /// wake each other again and again while another client holds the lock.
+    /// To free a node from the lease of a refused or dropped attempt. A store may free the node without a notification
+    /// of the waiting clients: with notifications, refused attempts would wake each other again and again while another
+    /// client holds the lock.
     Withdraw,
 }
 
@@ -67,7 +68,8 @@ pub(crate) trait Protocol: fmt::Debug + Send + Sync + 'static {
         FencingToken::from_micros(fence)
     }
 
-    /// Returns whether a lease may be handed over from task to task, because its token leaves numbers for the next
+    /// Returns whether a lease may be handed over from task to task. Each new holder needs a larger token, so a lease
+    /// may be handed over only if the numbers between its token and the token of the next grant are free for new
     /// holders.
     fn hands_over(&self) -> bool {
         true

@@ -57,9 +57,10 @@ impl Count {
 
     /// Returns whether an undecided round may be one of several rounds that divide the nodes.
     ///
-    /// Each of several such rounds keeps the lock from all others until its nodes are given back, and the missing
-    /// answers may be those of hanging nodes. A round that no node has refused is the only round as far as known, and a
-    /// round that no node has granted is in no other's way.
+    /// If several rounds divide the nodes, each round keeps the lock from the other rounds until the nodes that granted
+    /// the lock to that round are freed, and the missing answers may be those of hanging nodes. If no node has refused
+    /// this round, no other round is known. If no node has granted the lock to this round, this round keeps the lock
+    /// from no other round.
     pub(super) fn is_divided(&self) -> bool {
         self.yes > 0 && self.no > 0 && self.has_majority() == Decision::Open
     }
@@ -98,8 +99,8 @@ pub(super) enum Patience {
 }
 
 impl Patience {
-    /// Returns the time from its beginning after which a divided round is broken off, if its last answer came after
-    /// `taken`.
+    /// Returns the time after which a divided round is broken off if the round's last answer came after `taken`. Both
+    /// times count from the beginning of the round.
     pub(super) fn breaks_off_after(self, taken: Duration) -> Duration {
         match self {
             Self::None => taken,

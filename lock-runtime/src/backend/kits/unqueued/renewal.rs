@@ -1,7 +1,8 @@
 //! Renewal of many leases on all nodes.
 //!
-//! A lease is renewed if a majority of the nodes still had it; a lost lease is never created again. Only after a
-//! renewal are the other nodes joined, so that the hold survives the next failure, too.
+//! A lease is renewed if a majority of the nodes still had the lease; a lost lease is never created again. Only after a
+//! renewal are the other nodes joined: each node that lacks the lease is given the lease, so that the hold survives the
+//! failure of a further node.
 
 use std::{future::poll_fn, sync::Arc, task::Poll, time::Duration};
 
@@ -64,8 +65,8 @@ async fn renew(shared: &Arc<Shared>, due: &[LeaseId]) -> Vec<Renewal> {
     outcomes
 }
 
-/// Joins the nodes that do not have a just renewed lease. All nodes are joined at once, so that a hanging node delays
-/// no lease twice.
+/// Gives each of the just `renewed` leases to the nodes that lack the lease. All nodes are asked at once, so that a
+/// hanging node delays no lease twice.
 async fn join_missing(shared: Arc<Shared>, renewed: Vec<(LeaseId, Replies)>) {
     let mut joining = Vec::new();
     for (id, mut replies) in renewed {

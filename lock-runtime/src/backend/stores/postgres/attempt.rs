@@ -33,9 +33,10 @@ use crate::{
     time::{backoff::between, clock::Instant, deadline::valid_until},
 };
 
-/// Bounds of the random pause after an answer without the rest of the lease, before doubling. The pause is doubled once
-/// for each such answer in a row, so the first pause takes 4 to 16 ms. Such an answer means that the lock's row is
-/// about to change, that a transaction which has checked in with the lock is still open, or that the lease has no end.
+/// Bounds of the random pause after an answer that does not say how long the holder's lease still lasts. Before use,
+/// the pause is doubled once for each consecutive answer of this kind, so the first pause takes 4 to 16 ms. Such an
+/// answer means that the lock's row is about to change, that a transaction which has checked in with the lock is still
+/// open, or that the lease has no end.
 const PAUSE_IF_LOCKED: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(8)];
 /// Upper bound on the doublings of `PAUSE_IF_LOCKED`.
 const MOST_DOUBLINGS: u32 = 3;
@@ -56,7 +57,8 @@ enum ExpectedState {
 /// The outcome of one request.
 enum Outcome {
     Granted(Grant),
-    /// The rest of the holder's lease, if known, and the caller's place in the row, if proved.
+    /// The lock is held. `remaining` is the time that the holder's lease still lasts, if that time is known. `place` is
+    /// present if the answer proves that the row names the caller as the next holder.
     Held {
         remaining: Option<Duration>,
         place: Option<Place>,
@@ -154,10 +156,11 @@ struct ExtraDemands {
     lease: Duration,
 }
 
-/// One owner, from before the first request is sent until a grant is returned.
+/// A random `owner`, under which the waiter asks for the lock, and what this owner may have left in the lock's row. The
+/// claim lasts from before the first request is sent until a grant is returned.
 ///
-/// If the claim is dropped in between, or the outcome of a request is unknown, a hold or a place that the claim may
-/// have left in the row is removed in the background.
+/// The row may name the owner as the holder or as the next holder. If the claim is dropped before a grant is returned,
+/// or the outcome of a request is unknown, the owner is removed from the row in the background.
 struct Claim<'a> {
     shared: &'a Arc<Shared>,
     request: &'a Acquire,
@@ -186,7 +189,8 @@ impl<'a> Claim<'a> {
         let id = request.lease_id(self.owner, FencingToken::from_micros(0));
         let is_next = self.place.is_some();
         self.open = Some((flight.clone(), is_next || !extra.lease.is_zero()));
-        // A next holder that takes the lock has to leave its place, and `take.sql` does not remove the place.
+        // If the row names this owner as the next holder, the statement that takes the lock has to remove this entry.
+        // Only `acquire.sql` removes the entry; `take.sql` does not.
         let expected = if is_next { ExpectedState::Held } else { expected };
         let known = self.place.map(|place| place.holder);
         let asked =
@@ -225,8 +229,9 @@ impl<'a> Claim<'a> {
         }
         self.open = None;
         self.shared.connections.prepare_for_renewals();
-        // The notification does not show whether others wait. A wrong guess ends the hand-overs in this process 5 ms
-        // after the grant, and makes the process leave the lock free for the head start.
+        // The notification does not show whether other clients wait, so the code assumes that other clients wait. If
+        // the assumption is wrong, this process needlessly ends its hand-overs 5 ms after the grant, and needlessly
+        // pauses after the release before it asks for the lock again (see `Contention::head_start`).
         let contention = Contention { asked_at: now, answered_at: now, others_wait: true };
         let id = self.request.lease_id(self.owner, FencingToken::from_micros(pushed.version));
         let flight = Flight::ended(Landed::Granted(None));
@@ -280,7 +285,7 @@ async fn ask(
         ExpectedState::Free => Some(connections.run(Lane::Here, &statements.take, &mut args).await),
         ExpectedState::Held => None,
     };
-    // A statement that was sent twice may be executed twice, the first copy last.
+    // A statement that was sent twice may be executed twice, and the copy that was sent first may be executed last.
     let mut repeated = matches!(&taken, Some(Ok(answer)) if answer.repeated);
     let not_granted = |repeated, flight: &InFlight| {
         flight.lands(if repeated { Landed::Unknown(flight.until()) } else { Landed::NotGranted });

@@ -71,7 +71,8 @@ pub trait CheckIn {
     /// * [`Unsupported`](LockErrorKind::Unsupported) if the lock is not held in a row of PostgreSQL.
     ///
     /// # Cancel safety
-    /// If dropped, the transaction may or may not depend on the lock: roll it back.
+    /// If the future is dropped, the transaction may or may not depend on the lock. In this case, roll the transaction
+    /// back.
     fn check_in<'a>(
         &'a self,
         transaction: &'a mut Transaction<'_, Postgres>,
@@ -104,8 +105,8 @@ async fn check_in(held: &HeldLock, transaction: &mut Transaction<'_, Postgres>) 
         )
         .with_key(held.key()));
     };
-    // Hand-overs end before the check: a holder that is valid now has no successor in this process, which would have
-    // the same row.
+    // Hand-overs in this process are stopped before the check, so a holder that is valid at the check has no successor
+    // in this process. The statement could not tell such a successor from the holder, because both have the same row.
     lease.keep_from_others();
     held.ensure_valid()?;
     let statement = &lease.shared.statements.check_in;

@@ -26,7 +26,7 @@ pub(super) enum Landed {
     Unknown(Instant),
 }
 
-/// One request, which is executed once or not at all.
+/// The state of one request, shared by the caller and the task that sends the request's statements.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flight(Arc<State>);
 
@@ -49,7 +49,7 @@ impl Flight {
         self.0.landed.get().copied()
     }
 
-    /// Gives the request up: from now on, no statement is sent for it that could be granted.
+    /// Gives the request up: a statement that is sent for the request from now on cannot take the lock.
     pub(super) fn give_up(&self) {
         self.0.is_given_up.store(true, Ordering::SeqCst);
     }
@@ -63,11 +63,11 @@ impl Flight {
     }
 }
 
-/// The task's part of a flight. If this part is dropped before the request has ended, with its runtime, the outcome is
-/// unknown.
+/// The part of a flight that belongs to the task which sends the request's statements. If the task's runtime is shut
+/// down before the request has ended, this part is dropped, and the outcome of the request is unknown.
 pub(super) struct InFlight {
     pub(super) flight: Flight,
-    /// How long after it was sent a statement may still be executed.
+    /// Time from the sending of a statement in which the server may still execute the statement.
     limit: Duration,
 }
 

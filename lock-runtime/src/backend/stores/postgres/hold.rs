@@ -81,7 +81,8 @@ impl PostgresLease {
         Grant::new(self.id.token, Held::lease(Arc::new(self), valid_until))
     }
 
-    /// Creates a lease for the hold or the place that an attempt may leave in the row.
+    /// Creates a lease for what an attempt may leave in the row: a hold, or the entry that names the attempt's owner as
+    /// the next holder.
     pub(super) fn of_attempt(
         shared: &Arc<Shared>,
         id: LeaseId,
@@ -104,7 +105,7 @@ impl PostgresLease {
             Some(Landed::Granted(None) | Landed::NotGranted) => now,
             None => now + self.shared.connections.config.response_timeout + server_clock::ERROR,
         };
-        // As the next holder, this owner may be granted the lock by a release until its place ends.
+        // As long as the row names this owner as the next holder, a release may grant the lock to this owner.
         if self.may_be_next { until + CLAIM_WINDOW.max(NOTICE_PERIOD) } else { until }
     }
 
@@ -123,7 +124,8 @@ impl PostgresLease {
     /// Returns the secret for the next holder; `None` if a transaction that has checked in with the lock may still be
     /// open.
     ///
-    /// The turn has ended by now, so no transaction checks in later.
+    /// A release is requested only when no guard in this process can use the hold any more, so no transaction checks in
+    /// with the lock after this call.
     fn shown(&self) -> Option<Secret> {
         (!self.checked_in.load(Ordering::SeqCst)).then_some(self.secret)
     }
@@ -161,8 +163,9 @@ async fn release(
     let end = Instant::now() + shared.connections.config.response_timeout;
     let mut pause = WHILE_LOCKED;
     loop {
-        // The request may be executed, or its commit may end, after the release that is sent now. A limit bounds when a
-        // statement is executed, but not how long its commit takes, as while a replica is away.
+        // The request may be executed, or its commit may end, after the release that is sent now. The limit of the
+        // request bounds the time at which the statement is executed, but not the duration of the statement's commit:
+        // for example, a commit takes long while a synchronous replica is away.
         let may_follow =
             unanswered_until.is_some_and(|until| !until.has_passed() || shared.connections.has_overdue());
         let again = release_unanswered.swap(true, Ordering::SeqCst);

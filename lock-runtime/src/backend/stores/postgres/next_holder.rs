@@ -8,9 +8,9 @@
 //!   proves nothing. The notification of a grant contains the secret behind this hash, and the next holder knows the
 //!   hash: it saw the `owner` in the row when it took its place. No statement before the release contains the secret,
 //!   and the releasing process stops using the lease before it sends the release.
-//! * **A notification may have been delayed for any length of time.** Therefore the lease is dated by the youngest
-//!   request after which the row named this waiter ([`PlaceProof`]). The grant came after this request, because a
-//!   request locks the row, as a release does.
+//! * **A notification may have been delayed for any length of time.** Therefore the waiter counts the lease from the
+//!   sending of its latest request after which the row named the waiter as the next holder ([`PlaceProof`]). The grant
+//!   came after this request: requests and releases lock the row, so this request would have found an earlier grant.
 //! * **The secret may be seen before the release that contains it is applied**: in the server's log (`log_statement`),
 //!   while the statement waits for a synchronous replica, or if the connection dies and the statement is never applied.
 //!   A notification that is forged with such a secret must not make two holders. The releasing process no longer uses
@@ -25,9 +25,10 @@
 //!   the hold may still be executed: the earlier release may be `release.sql`, which ends the hold without a grant. The
 //!   second kind ends a hold with which a transaction has checked in, because such a release is applied only after the
 //!   end of the transaction. In both cases, the next holder has to ask.
-//! * **The version is not proved.** Any version that is later than the time at which the waiter's place was last noted,
-//!   and not later than the server's clock, is larger than all earlier tokens and smaller than all later ones, even if
-//!   it was chosen by a user who has read the secret. A version that is only larger than the version in the row would
+//! * **The version is not proved**: a user who has read the secret may have chosen the version. A version is a time of
+//!   the server's clock in microseconds. If a version is later than the time at which the server last confirmed the
+//!   waiter's place, and not later than the server's clock, then even a forged version is larger than all earlier
+//!   tokens and smaller than all later tokens. A version that is only larger than the version in the row would
 //!   not do: an earlier waiter, which has left its place since, may have relied on a forged grant, whose version is in
 //!   no row.
 
@@ -54,8 +55,8 @@ pub(super) struct Place {
     pub(super) proof: PlaceProof,
     /// The holder that this request found.
     pub(super) holder: OwnerToken,
-    /// Time from the sending of this request in which no other client can be granted the lock once a release has shown
-    /// the secret, even if that release is never applied.
+    /// Suppose that a release shows the secret, and is perhaps never applied. Even then, the server grants the lock to
+    /// no other client until this time has passed since the sending of the request in `proof`.
     pub(super) sure: Duration,
 }
 

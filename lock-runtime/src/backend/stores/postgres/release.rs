@@ -47,7 +47,7 @@ pub(super) enum ReleaseOutcome {
     NotOurs,
 }
 
-/// An answer, and whether the statement may have been executed before.
+/// An answer, and whether an earlier copy of the statement may have been executed, too.
 type Released = Result<(ReleaseOutcome, bool), Failure>;
 
 /// The releases of one store.
@@ -68,8 +68,8 @@ struct Waiting {
     runs: bool,
 }
 
-/// If a panic ends the task that sends the releases, as in a subscriber of the log, the outcome of the waiting releases
-/// is unknown, and the next release starts a task.
+/// Handles a panic that ends the task which sends the releases: for example, a subscriber of the log may panic. The
+/// outcome of the waiting releases is then unknown, and the next release starts a new task.
 struct StopsAtPanic<'a>(&'a Mutex<Waiting>);
 
 impl Drop for StopsAtPanic<'_> {
@@ -96,7 +96,7 @@ impl Releases {
         })
     }
 
-    /// Releases one lock, at the price of a bare UPDATE if the lock is held and no others wait (`others_wait`).
+    /// Releases one lock. If the lock is held and `others_wait` is false, the release costs the server one bare UPDATE.
     pub(super) async fn alone(&self, mut due: Due, others_wait: bool) -> Released {
         let args = |_| {
             let named = [Arg::Text(due.id.key.stored().into()), Arg::Owner(Some(due.id.owner))];
@@ -122,7 +122,7 @@ impl Releases {
     /// Releases a lock together with others, from the library's own thread.
     ///
     /// # Cancel safety
-    /// If dropped, the lock is still released.
+    /// If the future is dropped, the lock is still released.
     pub(super) async fn together(self: &Arc<Self>, due: Due) -> Released {
         let (answer, answered) = oneshot::channel();
         {

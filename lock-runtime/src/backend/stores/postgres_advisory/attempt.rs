@@ -21,7 +21,8 @@ use crate::{
     time::backoff::between,
 };
 
-/// Pause after the first request of a waiter: a release at the same moment does not know of the waiter.
+/// Pause after the first request with which a waiter asks for notifications. A release at the same moment may not see
+/// that the waiter waits, and then sends no notification.
 const PAUSE_AT_FIRST: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(20)];
 /// Pause if the row of a free lock is locked.
 const PAUSE_IF_LOCKED: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(8)];
@@ -43,7 +44,7 @@ struct Requests<'a> {
     is_registered: bool,
     /// Number of sessions that have ended.
     ended: u32,
-    /// Number of answers in a row that the row of the free lock is locked.
+    /// Number of consecutive answers which say that the lock is free, but its row is locked; at most `MOST_DOUBLINGS`.
     locked: u32,
 }
 
@@ -89,7 +90,8 @@ impl Waiter for Requests<'_> {
         Ok(Answer::Held { remaining: None, pause: between(pauses) })
     }
 
-    /// Subscribes; the next request, too, asks for notifications.
+    /// Subscribes to the notifications that arrive in this process. The next request asks the server to send
+    /// notifications.
     fn subscribe(&self) -> Watch {
         Watch::begin(&self.link.sessions().notices, Arc::clone(&self.name.payload))
     }

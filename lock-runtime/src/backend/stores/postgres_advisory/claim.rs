@@ -52,8 +52,7 @@ impl<'r> Claim<'r> {
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
         if let Some(answer) = self.answer.take() {
-            // The keeper then does not execute the request, or gives a hold that is not received back before it takes
-            // any other lock.
+            // Without a receiver of the answer, the keeper either does not execute the request, or gives the lock back.
             drop(answer);
             let left = AbandonedRequest { key: self.request.key.clone(), session: Arc::clone(self.session) };
             // The hold ends with its session at the latest.
@@ -77,7 +76,8 @@ impl Releasable for AbandonedRequest {
 
     fn release(&self) -> BoxFuture<'_, Result<Released, LockError>> {
         Box::pin(async move {
-            // The keeper answers after it has given back the locks that are due, or has ended with all its locks.
+            // The ping ends once the keeper has given back the locks that are due, or once the session has ended, which
+            // frees all its locks.
             self.session.ping().await.map(|_| Released::NotHeld)
         })
     }

@@ -63,7 +63,8 @@ pub(super) struct Keeper {
     used: Instant,
 }
 
-/// Ends the session before its connection is closed, also if a panic has ended the keeper, as in a subscriber of the log.
+/// Ends the session before its connection is closed, even if a panic has ended the keeper: for example, a subscriber of
+/// the log may panic.
 impl Drop for Keeper {
     fn drop(&mut self) {
         self.end("its keeper has ended");
@@ -191,15 +192,16 @@ impl Keeper {
                 shared.left_free.leave(name.number, Instant::now() + way.head_start(HEAD_START));
             }
             self.has_not(name);
-            // Waiters of this process are not in the table.
+            // The keeper refuses a request for a lock of this session without asking the server. The table therefore
+            // may not show that the request's caller waits, so the waiters of this process are notified here.
             shared.notices.hints.notify(&name.payload);
             let _ = free.end.set(if was_held { End::Released } else { End::NotHeld });
         }
         Ok(())
     }
 
-    /// Gives back the locks that the session has, without notifications: after a refused statement, or for locks that
-    /// were not granted, whose waiters are not to ask at once.
+    /// Gives back each of these locks that the session has, and notifies no waiter. This method is used after a refused
+    /// statement, and for locks that were taken but not granted: a notification would make their waiters ask at once.
     async fn free(&mut self, names: &[Name]) -> Result<(), LockError> {
         if names.is_empty() {
             return Ok(());
@@ -209,7 +211,7 @@ impl Keeper {
             match self.run(&shared.statements.free, vec![numbers(names)]).await {
                 Ok(_) => break,
                 Err(Failure::Refused(_) | Failure::Locked(_)) if refusals < MAX_REFUSALS => {}
-                // In a session that went on, locks without a holder would stay taken.
+                // The error ends the session. If the session went on, locks without a holder would stay taken.
                 Err(failure) => return Err(failure.into()),
             }
         }
@@ -387,9 +389,10 @@ impl Keeper {
         Err(Failure::Unknown(error::backend(message)))
     }
 
-    /// Executes a statement once: a statement takes its lock even if it fails, and a second execution would take the
-    /// lock twice. A late answer makes the session suspect: a session without locks then ends at once, a session with
-    /// locks at its deadline. After a failure other than `Refused` and `Locked`, the session is over.
+    /// Executes a statement once: a statement takes its lock even if the statement fails, and a second execution would
+    /// take the lock twice. If the answer is late, the session becomes suspect. A session without locks then ends at
+    /// once. A session with locks waits for the answer, and ends if the answer has not come by the session's deadline.
+    /// After a failure other than `Refused` and `Locked`, the session is over.
     async fn run_without_pid(
         &mut self,
         statement: &Statement,
@@ -455,7 +458,8 @@ impl Keeper {
     }
 }
 
-/// Reads a row for each name. An answer that is not understood tells as little as a refusal.
+/// Reads a row for each name. An answer that cannot be read is treated as a refusal, because both leave open whether
+/// the locks were taken or given back.
 fn read_answer<T>(
     rows: &[PgRow],
     names: &[Name],

@@ -60,7 +60,7 @@ pub(super) struct Free {
 
 impl Drop for Free {
     fn drop(&mut self) {
-        // Without an effect unless the request has no answer, because the session ended.
+        // If the request has its answer, this line has no effect. Otherwise, the session ended before the answer.
         let _ = self.end.set(End::Broken);
     }
 }
@@ -79,8 +79,8 @@ pub(super) struct Session {
     pub(super) shared: Arc<Shared>,
     /// The number of the server's process.
     pub(super) pid: i32,
-    /// The deadline, which each answer moves forward, the end of the session, and its holds by the numbers of their
-    /// locks.
+    /// The deadline, the end of the session, and the session's holds by the numbers of their locks. Each answer makes
+    /// the deadline later.
     pub(super) lifetime: Lifetime,
     /// Whether a statement had no answer in time: new locks are taken in another session, and this session lasts only
     /// for the locks that it has.
@@ -129,7 +129,8 @@ impl Session {
         if self.lifetime.has_ended() {
             let _ = free.end.set(End::NotHeld);
         } else {
-            // A request that is not received has no answer.
+            // If the keeper has ended, sending fails, and drops the request. `Drop` of the request then sets
+            // `free.end`.
             let _ = self.requests.send(Request::Free(free));
         }
     }

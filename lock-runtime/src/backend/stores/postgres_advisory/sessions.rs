@@ -24,7 +24,7 @@ use crate::{
     time::clock::Instant,
 };
 
-/// Creates the link to the current session, without a session.
+/// Creates the link, which holds the current session of a store. At first, the link has no session.
 pub(super) fn link(config: Config) -> Arc<Link<Arc<Shared>>> {
     let server = format!("PostgreSQL at {}", config.of_server.address());
     Link::new(Shared::new(config), Outage::of(server, "no lock is granted"))
@@ -93,7 +93,8 @@ impl link::Sessions for Arc<Shared> {
 
     async fn open(&self, outage: &Arc<Outage>) -> Result<Arc<Session>, LockError> {
         let of_server = &self.config.of_server;
-        // Two connections are made, and one of them proves that its session is its own.
+        // Two connections are made, one after the other: the second becomes the session's connection, and the first
+        // serves to prove that no pooler gives the session to other clients.
         let limit = of_server.connect_timeout * 2;
         let connecting = || async {
             let connected = timeout(limit, self.connect()).await;

@@ -76,7 +76,7 @@ impl Statements {
 pub(super) struct LeftFree(Mutex<HashMap<i64, Instant>>);
 
 impl LeftFree {
-    /// Number of locks from which on locks whose time has passed are removed.
+    /// If the map has at least this number of locks, locks whose time has passed are removed from the map.
     const PRUNE_FROM: usize = 64;
 
     pub(super) fn leave(&self, number: i64, until: Instant) {

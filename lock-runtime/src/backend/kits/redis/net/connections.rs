@@ -240,8 +240,8 @@ impl<S: Service> Default for Slot<S> {
 }
 
 impl<S: Service> Slot<S> {
-    /// Returns whether to keep the slot. After a failed attempt, the runtime may be gone without notice; a runtime that
-    /// still runs gets a new slot.
+    /// Returns whether to keep the slot. After a failed attempt to connect, no [`Sentinel`] would notice the shutdown
+    /// of the runtime, so the slot is not kept; a runtime that still runs gets a new slot.
     fn is_of_use(&self) -> bool {
         !self.flight.has_failed() && !self.runtime_is_gone.load(Ordering::Acquire)
     }

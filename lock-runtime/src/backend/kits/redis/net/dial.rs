@@ -78,7 +78,8 @@ impl Dial {
         settings: &AsyncConnectionConfig,
     ) -> Result<Dialled, LockError> {
         let made = match &config.tls {
-            // The driver has TLS of its own, for a given client.
+            // The connection is without TLS, or the program has passed a client, for which the driver makes the TLS
+            // itself.
             None => {
                 let client =
                     Client::open(config.info.clone().set_redis_settings(redis)).map_err(not_understood)?;
