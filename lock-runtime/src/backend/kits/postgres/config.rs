@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-/// Settings of PostgreSQL's own library, as its documentation names them. The driver reads them.
+/// The settings that the driver reads, under the names that libpq, PostgreSQL's own library, gives to these settings.
 const OF_DRIVER: &[&str] = &[
     "application_name",
     "sslmode",
@@ -132,12 +132,13 @@ impl Config {
         }
     }
 
-    /// Returns how long a statement waits for a lock of another transaction: its answer has to arrive in time.
+    /// Returns how long a statement may wait for a lock that another transaction holds: half of the response timeout,
+    /// so that the answer to the statement can still arrive in time.
     pub(crate) fn lock_timeout(&self) -> Duration {
         self.response_timeout / 2
     }
 
-    /// Returns the name of the store: server, database and table in one spelling.
+    /// Returns the name of the store: the address of the server in lower case, the database and the table.
     pub(crate) fn name(&self) -> String {
         format!("postgres://{}?table={}", self.database(), self.table.name())
     }
@@ -150,8 +151,8 @@ impl Config {
 }
 
 impl Urls {
-    /// Reads `<scheme>://[user[:password]@][host][:port][/database][?setting=value&…]`. Hands the settings that not all
-    /// stores have to `other`.
+    /// Reads `<scheme>://[user[:password]@][host][:port][/database][?setting=value&…]`. Calls `other` for each setting
+    /// that only some of the stores have.
     pub(crate) fn read(
         &self,
         text: &str,
@@ -171,7 +172,9 @@ impl Urls {
             )));
         }
         let text = match parts {
-            // Credentials without a host, as in the URLs of sockets: the setting `host` then replaces `localhost`.
+            // The parser refuses a URL with credentials and without a host. If the setting `host` names the host, as in
+            // the URLs of sockets, `localhost` is put into the URL, and the driver replaces `localhost` with the
+            // setting.
             Parts { credentials: Some(credentials), hosts: "", path, query } => {
                 if !query.split('&').any(|setting| setting.starts_with("host=")) {
                     return Err(not_understood(&format!(
@@ -201,7 +204,7 @@ impl Urls {
                 format!("a value of {} is not valid", names.join(", "))
             })
         })?;
-        // The driver would look an address in brackets up as a name.
+        // The driver would take an address in brackets for a host name, and would ask the name server for that name.
         let address = options.get_host().strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
         let options = match address.map(str::to_owned) {
             Some(address) if options.get_socket().is_none() => options.host(&address),

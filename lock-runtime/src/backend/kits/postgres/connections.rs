@@ -43,7 +43,8 @@ const CONFLICTS: u32 = 5;
 /// The connections that a statement uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
-    /// The user's pool. Without a pool, or on the library's own thread: the connections of the caller's runtime.
+    /// The user's pool. If there is no pool, or the caller runs on the library's own thread, the statement uses the
+    /// connections of the runtime on which the caller runs.
     Here,
     /// Like [`Here`](Self::Here), but without the user's pool once the program has closed that pool.
     Releases,
@@ -59,7 +60,7 @@ pub(crate) struct Answer {
     pub(crate) sent: Instant,
     /// Whether an earlier copy of the statement may have been executed, too.
     pub(crate) repeated: bool,
-    /// Why the server refused the statement at first, if it was executed without its notification.
+    /// The error with which the server refused the statement, if the statement then succeeded without its notification.
     pub(crate) unnotified: Option<sqlx::Error>,
 }
 
@@ -72,8 +73,8 @@ pub(crate) struct Connections {
     outage: Outage,
     pub(crate) clock: ServerClock,
     pub(crate) fitness: Fitness,
-    /// Whether connections are known to keep their sessions from one statement to the next. False until the listener
-    /// has proved it, and behind a pooler.
+    /// Whether the listener has proved that a connection keeps its session from one statement to the next. Behind a
+    /// pooler that gives each transaction another session, a connection does not keep its session.
     pub(crate) keeps_sessions: Arc<AtomicBool>,
     /// Whether the user's pool leads to a server that can hold locks.
     pool_is_fit: AtomicBool,
@@ -140,7 +141,7 @@ impl Connections {
     }
 
     /// Executes a statement. If the connection breaks, and was neither just made nor taken from the user's pool, the
-    /// statement is repeated over another connection: every statement may be repeated.
+    /// statement is sent again over another connection. Executing any of the library's statements twice does no harm.
     ///
     /// `args` returns the arguments for a statement that is sent at the moment given to `args`.
     ///
@@ -163,7 +164,8 @@ impl Connections {
             // A renewal has time for one round trip only, and preparing a statement takes another one.
             let prepared =
                 taken.is_of_pool() || (lane != Lane::Renewals && self.keeps_sessions.load(Ordering::Acquire));
-            // The settings of the user's connections are the user's.
+            // The lock timeout of a session is set before the first prepared statement of a connection, but not for a
+            // connection of the user's pool, because the user chooses the settings of the pool's connections.
             let is_unset = prepared && taken.prepared.is_empty() && !taken.is_of_pool();
             let is_new = prepared && taken.prepared.add(statement);
             let round_trips = 1 + u32::from(is_unset) + u32::from(is_new);
@@ -342,7 +344,8 @@ impl Connections {
             let mut connection = dial::connect(&self.config).await?;
             self.check(&mut connection, lane).await?;
             if !self.fitness.is_of_one_table() {
-                // A pool that leads to another table than this connection is refused at the next statement.
+                // The user's pool leads to one table, and this connection leads to another table. Therefore, the pool
+                // is checked again, and refused, at the next statement.
                 self.pool_is_fit.store(false, Ordering::Release);
             }
             Ok(connection)

@@ -17,8 +17,8 @@ use crate::{LockError, backend::common::threads::look_up};
 pub(crate) async fn connect(config: &Config) -> Result<PgConnection, LockError> {
     let options = config.current().await?;
     if options.get_socket().is_none() {
-        // The driver looks the name up again, on the caller's runtime, which waits for that lookup when it is shut
-        // down. Therefore the driver is not called while the name server does not answer.
+        // The driver looks up the name on the caller's runtime, and a runtime that is shut down waits for the driver's
+        // look-up. Therefore, the driver is called only after the name server has answered a look-up on another thread.
         let found = look_up(options.get_host(), options.get_port()).await;
         found.map_err(|error| error::cannot_connect(error.into(), config))?;
     }

@@ -39,14 +39,15 @@ impl From<Failure> for LockError {
 pub(crate) enum Meaning {
     /// The connection broke, or its session is ending: the statement may have been executed.
     Broken,
-    /// The statement met another statement, and can be repeated at once.
+    /// The statement failed because of a concurrent transaction, and can be repeated at once.
     Conflict,
     /// The statement has waited for a lock of another transaction, for as long as it may wait.
     Locked,
     /// The statement is not prepared in this session, or another statement has its name: a pooler has changed the
     /// session.
     OtherSession,
-    /// The server takes no changes here: it is a replica, perhaps since a moment ago.
+    /// The server executes no changes in this session: the server is a replica, or may have become a replica a moment
+    /// ago, or the transactions of the session are read-only.
     ReadOnly,
     /// The server refused the statement.
     Refused,
@@ -86,7 +87,8 @@ pub(crate) fn has_code(error: &Error, codes: &[&str]) -> bool {
 
 /// Returns whether a statement that has waited for a lock has waited for a row's lock, rather than for the table's.
 pub(crate) fn is_of_a_row(error: &Error) -> bool {
-    // Only the error of a wait for a row names a place within the statement (`where`).
+    // If a statement has waited for a row's lock, the error has a context, which the driver calls `where`. If a
+    // statement has waited for a table's lock, the error has no context.
     database(error).is_some_and(|error| error.r#where().is_some())
 }
 

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{LockError, backend::common::server_clock::ServerClock, sync::lock, time::clock::Instant};
 
-/// The questions to new connections, and the last answers.
+/// The statements that ask whether a server and its table can hold locks, and what the last answers have shown.
 #[derive(Debug)]
 pub(crate) struct Fitness {
     of_server: Statement,
@@ -27,7 +27,8 @@ struct Seen {
     identity: Option<String>,
     /// The identity of the table that the user's pool leads to.
     of_pool: Option<String>,
-    /// The identity of the table in which leases are renewed beside the user's pool.
+    /// The identity of the table that the connections for renewals lead to, if the user's pool is used for other
+    /// statements.
     of_renewals: Option<String>,
     /// The danger of which the log has last warned.
     danger: Option<String>,
@@ -46,8 +47,8 @@ impl Fitness {
         }
     }
 
-    /// Returns the identity of the table that was seen last: the start of its server, and the numbers of its database
-    /// and of the table.
+    /// Returns the identity of the table that was seen last: the time at which the server of the table was started, and
+    /// the OIDs of the database and of the table.
     pub(crate) fn identity(&self) -> Option<String> {
         lock(&self.seen).identity.clone()
     }

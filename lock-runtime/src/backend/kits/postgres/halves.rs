@@ -1,14 +1,17 @@
-//! Statements about many rows, of which the server may refuse one: by a trigger, a constraint, a policy.
+//! Statements about many rows. Because of a trigger, a constraint or a policy for a single row, the server may refuse a
+//! whole statement.
 
 use std::ops::Range;
 
 use super::error::Failure;
 
-/// Number of refusals without a success after which a refusal counts for all rows, like a missing right.
+/// Number of refusals without a success after which all rows count as refused, because the server probably refuses all
+/// rows, for example because the user lacks a right.
 const REFUSED_AT_ALL: u32 = 64;
 
-/// Sends `count` items in one statement. If the server refuses the statement, each half is sent alone, and so on: in
-/// the end, the server refuses only the items that it does not accept. Returns a result for each item, in order.
+/// Sends `count` items in one statement. If the server refuses the statement, each half of the items is sent in a
+/// statement of its own, and so on, so that an item that the server refuses does not hold back the other items. Returns
+/// a result for each item, in order.
 ///
 /// # Cancel safety
 /// Like `send`.

@@ -1,8 +1,9 @@
 //! A connection whose session is its own.
 //!
-//! Behind a pooler that gives each transaction another session of the server, a `LISTEN` would go on in a session of other
-//! clients, and so would an advisory lock. Therefore the connection must first keep its session while another
-//! connection is in a transaction. Then a notification must reach the connection, unless the server refuses it.
+//! Behind a pooler that gives each transaction another session of the server, a `LISTEN` would go on in a session of
+//! other clients, and so would an advisory lock. Therefore, each connection is tested in two steps. First, the
+//! connection has to keep its session while another connection is in a transaction. Then, a notification has to reach
+//! the connection, unless the server refuses to notify.
 
 use std::{pin::pin, time::Duration};
 
@@ -28,9 +29,9 @@ const PROOF: Duration = Duration::from_millis(500);
 pub(crate) enum Session {
     /// A session that began with the connection, and that listens.
     New,
-    /// A session that a pooler may have lent to others before. This session does not listen: while the server waits to
-    /// send notifications to a client that does not read, the server does nothing else in that client's session, and
-    /// does not end the session of a silent client.
+    /// A session that stays with the connection, but that a pooler may have lent to other clients before. After the
+    /// test, this session does not listen: a server that waits to send notifications to a client that does not read
+    /// would not end that client's session after a silence.
     Own,
 }
 
@@ -52,8 +53,8 @@ pub(crate) async fn connect(channel: &str, config: &Config, session: Session) ->
     let options = config.current().await.map_err(|error| sqlx::Error::Configuration(error.into()))?;
     let mut other: PgConnection = options.connect().await?;
     let now: String = value(&mut other, "SELECT clock_timestamp()::text").await?;
-    // The pool has this connection alone, and keeps none after its use: a second connection would have to be proved,
-    // too.
+    // The pool makes only one connection at a time, and closes a connection after its use: another connection might
+    // have no session of its own.
     let pool = PoolOptions::<Postgres>::new()
         .max_connections(1)
         .after_release(|_, _| Box::pin(async { Ok(false) }))
@@ -77,8 +78,8 @@ pub(crate) async fn connect(channel: &str, config: &Config, session: Session) ->
         let after = {
             let mut after = pin!(value::<i32>(&mut listener, SESSION));
             let Ok(after) = timeout(PROOF, &mut after).await else {
-                // The transaction may have the only session of a pooler. A slow server answers the transaction late,
-                // too.
+                // Either the transaction uses the only session of a pooler, or the server is slow. A slow server
+                // answers this query of the transaction late, too, and then soon answers the listener's query.
                 let _: i32 = value(&mut *transaction, SESSION).await?;
                 if timeout(PROOF, after).await.is_err() {
                     return Ok(Found::Pooled);
@@ -92,8 +93,9 @@ pub(crate) async fn connect(channel: &str, config: &Config, session: Session) ->
             return Ok(Found::Pooled);
         }
     }
-    // A session that begins to listen first reads all notifications that another session of its database has not read
-    // yet: up to 8 GB. A user without the right to ask for the usage of the queue may listen.
+    // When a session begins to listen, the server reads for this session all notifications, up to 8 GB, that another
+    // session of the same database has not read yet. If the user has no right to ask for the usage of the queue, the
+    // usage counts as 0, so that the session listens.
     let usage: f64 = value(&mut other, "SELECT pg_notification_queue_usage()").await.unwrap_or_default();
     if usage > MAX_USAGE {
         other.close().await?;
@@ -103,8 +105,8 @@ pub(crate) async fn connect(channel: &str, config: &Config, session: Session) ->
     }
     listener.listen(channel).await?;
     let proof = format!("proof {:016x}", OwnerToken::random().expose() >> 64);
-    // The proof is sent as a release sends its notification, and without a long wait for a transaction that is about to
-    // notify.
+    // Like the notification of a release, the proof is sent with `pg_notify`. The lock timeout keeps the proof from
+    // waiting long for a transaction that is about to notify.
     let notify = format!(
         "SET LOCAL lock_timeout = '{}ms'; SELECT pg_notify('{channel}', '{proof}')",
         PROOF.as_millis()

@@ -33,8 +33,8 @@ use crate::{
     },
 };
 
-/// How long one request lets a waiter be notified of releases. A request that finds less than half of this time left
-/// extends it.
+/// How long releases of a lock send notifications after a waiter has asked for the lock. If less than half of this time
+/// is left when a waiter asks again, the time begins anew.
 pub(crate) const NOTICE_PERIOD: Duration = Duration::from_millis(1_500);
 /// Bounds on the head start of other clients after a release. Before this process asks again, it waits for a time
 /// within these bounds plus the duration of the granted request, so that a notified client can ask first.
@@ -47,7 +47,7 @@ const PAUSE_OF_POLLS: [Duration; 2] = [Duration::from_millis(50), Duration::from
 const ACQUISITIONS_BEFORE_LISTENING: u64 = 64;
 /// Pause before this process tries to listen again, behind a pooler or with a server that refuses notifications.
 const PAUSE_WITHOUT_NOTICES: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(60)];
-/// Pause after a connection was lost or not made.
+/// Pause before the next attempt, after a connection was lost or could not be made.
 const PAUSE: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(500)];
 /// Length of silence after which the connection is checked, unless the `response_timeout` is shorter.
 const SILENCE: Duration = Duration::from_secs(2);

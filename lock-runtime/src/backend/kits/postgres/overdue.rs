@@ -1,8 +1,9 @@
 //! Statements that were not answered in time.
 //!
-//! A process of the server that waits for the lock of a row or for a replica does not notice that its client has gone.
-//! If this process closed the connection of such a statement and opened another one, connections would pile up until
-//! the server accepts no more. Therefore, the connection stays in use until the server has ended the statement.
+//! While a session of the server waits for the lock of a row or for a replica, the session does not notice that its
+//! client has gone. If this library closed the connection of an overdue statement and opened another connection,
+//! sessions would pile up until the server accepts no more connections. Therefore, the connection of an overdue
+//! statement stays in use until the server has ended the statement.
 //!
 //! A connection may also have gone mute, so that its answer never comes. Therefore, the server is asked over another
 //! connection whether it still executes an overdue statement. A statement is never cancelled: a cancelled commit that
@@ -41,8 +42,8 @@ impl Overdue {
         Arc::strong_count(&self.statements) > 1
     }
 
-    /// Keeps a connection in use until the server has ended the overdue statement, no longer executes it, or cannot be
-    /// asked.
+    /// Keeps the connection of an overdue statement in use until the connection answers again or is broken, or until
+    /// the server, asked over another connection, executes no overdue statement or cannot be reached.
     pub(super) fn keep(self: &Arc<Self>, checkout: Checkout) {
         tokio::spawn(Arc::clone(self).wait(checkout, Arc::clone(&self.statements)));
     }
@@ -71,9 +72,8 @@ impl Overdue {
     }
 
     /// Returns whether the server may still be executing an overdue statement. An earlier answer counts if its question
-    /// was put at `late` or later, and less than half of the response timeout ago. The question does not distinguish
-    /// this client's statements from those of other clients with the same database user, which the server may also keep
-    /// waiting.
+    /// was put at `late` or later, and less than half of the response timeout ago. The question also finds overdue
+    /// statements that other clients of this library have sent as the same database user.
     async fn is_executed(self: &Arc<Self>, late: Instant) -> bool {
         let (answer, answered) = oneshot::channel();
         let this = Arc::clone(self);
@@ -113,7 +113,7 @@ impl Overdue {
              AND query LIKE '{MARK}%' AND clock_timestamp() - query_start > interval '{} ms'",
             (limit / 2).as_millis()
         );
-        // A pooler whose sessions all wait accepts connections, and answers nothing.
+        // If all sessions of a pooler are waiting, the pooler still accepts connections, but answers no queries.
         timeout(limit, value(&mut connection, &query)).await.unwrap_or(Ok(true)).unwrap_or_default()
     }
 }

@@ -147,7 +147,8 @@ impl Drop for Permit {
     }
 }
 
-/// Idle connections that are out of use; closed when dropped.
+/// Idle connections that no statement may take for the time being. The connections are closed when this value is
+/// dropped.
 pub(super) struct Aside {
     slot: Option<Arc<Slot>>,
     idle: Vec<Idle>,
@@ -201,8 +202,8 @@ impl Checkout {
         }
     }
 
-    /// Wraps a connection of the user's pool. The connection counts as fresh: unless the user has turned this check
-    /// off, the pool checks a connection before it gives the connection out.
+    /// Wraps a connection of the user's pool. The connection counts as fresh, because the pool tests each connection
+    /// before giving it out, unless the user has turned the pool's option `test_before_acquire` off.
     pub(super) fn of_pool(connection: PoolConnection<Postgres>) -> Self {
         Self {
             connection: Some(Raw::OfPool(connection)),
@@ -226,7 +227,8 @@ impl Checkout {
                 let prepared = std::mem::take(&mut self.prepared);
                 lock(&slot.idle).push(Idle { connection, prepared, since: Instant::now() });
             }
-            // A connection of the user's pool returns to the pool by itself.
+            // A connection of the user's pool returns to the pool when the connection is dropped. Any other connection
+            // was taken before the connections were given up, and is closed.
             (connection, _) => drop(connection),
         }
     }

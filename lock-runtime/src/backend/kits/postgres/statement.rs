@@ -1,4 +1,5 @@
-//! The statements, each with its arguments as parameters, or as literals behind a pooler that keeps no sessions.
+//! The statements. The arguments of a prepared statement are sent as parameters. The arguments of a statement that is
+//! not prepared, for example behind a pooler of transactions, are literals in the text of the statement.
 
 use std::{
     borrow::Cow,
@@ -65,9 +66,9 @@ pub(crate) struct Statement {
 }
 
 impl Statement {
-    /// Reads the text of a file in the folder `sql`, in which `{table}` stands for the table, `{channel}` for the
-    /// channel of notifications, and `{lock}` for the name of the lock in notifications, which is a hash because any
-    /// user of the database may listen.
+    /// Makes a statement of the text of a file in the folder `sql`. In this text, `{table}` stands for the table,
+    /// `{channel}` for the channel of notifications, and `{lock}` for the hash of the lock's name. Notifications
+    /// contain this hash instead of the name, because any user of the database may listen.
     pub(crate) fn of(text: &str, table: &Table) -> Self {
         let text = without_comments(text);
         let text = text
@@ -91,8 +92,8 @@ impl Statement {
 
     /// Executes the statement.
     ///
-    /// One argument is added, a number that each row of the answer has to repeat: an answer to another statement, of a driver
-    /// or pooler that has lost count, would let two clients believe that they hold the lock.
+    /// One argument is added: a number that each row of the answer has to repeat. Without this number, two clients
+    /// could believe that they hold the lock after a driver or pooler has confused the answers to two statements.
     ///
     /// # Cancel safety
     /// If dropped, the statement may still be executed, and the connection must not be used again.

@@ -27,8 +27,8 @@ const NEW_ROWS: u32 = 128;
 /// new names there are.
 const PAGE: i64 = 512;
 
-/// Upper bound on the statements that remove the rows of one page. Twice as many as one refused row needs, because a
-/// session's other requests wait for them.
+/// Upper bound on the statements that remove the rows of one page. There is a bound, because the other requests of a
+/// session may wait for these statements. The bound is about twice the number of statements that one refused row needs.
 const MAX_REMOVALS: u32 = 40;
 
 /// The sweep of a table, and its progress.
@@ -81,8 +81,8 @@ pub(crate) fn removal(names: &[String]) -> Vec<Arg<'_>> {
     vec![Arg::Texts(names.iter().map(String::as_str).collect()), micros(RETENTION)]
 }
 
-/// Removes the rows with these names by `send`. If the server refuses to remove a row, the others are removed without it,
-/// as far as [`MAX_REMOVALS`] statements go.
+/// Calls `send` to remove the rows with these names. If the server refuses to remove a row, the other rows are removed
+/// without the refused row, by at most [`MAX_REMOVALS`] statements.
 ///
 /// # Errors
 /// The failure of a statement that may have been executed, if there is one.

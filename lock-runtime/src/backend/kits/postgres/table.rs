@@ -53,13 +53,15 @@ impl Table {
         without_comments(DDL).replace("distributed_locks", &self.name())
     }
 
-    /// Returns the channel of the table's notifications, cut to the length that the server allows for a channel.
+    /// Returns the channel of the table's notifications. The channel contains only a part of the hash of the table's
+    /// name, because the server limits the length of a channel.
     pub(crate) fn channel(&self) -> String {
         format!("lock_{}", &sha256(&self.0)[..16])
     }
 }
 
-/// Returns the SHA-256 of a text in hexadecimal: of a lock's name in notifications, as the statements compute it, too.
+/// Returns the SHA-256 of a text in hexadecimal. Notifications identify a lock by the SHA-256 of the lock's name, which
+/// the statements compute, too.
 pub(crate) fn sha256(text: &str) -> String {
     hex::text(&Sha256::digest(text))
 }

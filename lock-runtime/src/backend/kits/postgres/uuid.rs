@@ -1,5 +1,5 @@
-//! Owners in the server's type `uuid`. (The driver's own feature for that type would put the driver's other databases
-//! into each lock file.)
+//! Owners in the server's type `uuid`. (The driver's own feature for that type is not used, because this feature would
+//! add the driver's crates for other databases to the `Cargo.lock` of each user.)
 
 use std::str::FromStr;
 
