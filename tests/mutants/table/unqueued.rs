@@ -42,14 +42,10 @@ pub const MUTANTS: &[Mutant] = &[
         edits: &[
             Rust {
                 file: "backend/kits/unqueued/attempt.rs",
-                from: "                self.failures.push((node, failure));
-                self.count.add(None);
+                from: "            Err(failure) if failure.is_definite() => unanswered.ended_at(node),
 ",
-                to: "                self.failures.push((node, failure));
-                self.count.add(None);
-                if mutant!() {
-                    self.fences.nodes -= 1;
-                }
+                to: "            Err(_) if mutant!() => self.fences.nodes -= 1,
+            Err(failure) if failure.is_definite() => unanswered.ended_at(node),
 ",
             },
             Rust {
@@ -64,8 +60,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "a_round_waits_for_the_last_node",
         edits: &[Rust {
             file: "backend/kits/unqueued/attempt.rs",
-            from: "let next = if votes.count.is_divided() {",
-            to: "let next = if votes.count.is_divided() && !mutant!() {",
+            from: "let next = if replies.count.is_divided() {",
+            to: "let next = if replies.count.is_divided() && !mutant!() {",
         }],
         caught_by: &[
             "redlock::minority::minority_paused::no_contended_attempt_waits_for_them",

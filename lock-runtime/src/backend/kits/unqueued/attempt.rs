@@ -1,6 +1,8 @@
 //! Attempts to acquire a lock: ask all nodes, and wait until it is worth asking again.
 
 use std::{
+    future::poll_fn,
+    mem,
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
@@ -10,7 +12,7 @@ use super::{
     error::out_of_reach,
     hold::RacedLease,
     protocol::Kind,
-    quorum::{Count, Decision, Fence, Fences, MIN_QUIET, Patience},
+    quorum::{Decision, Fence, Fences, MIN_QUIET, Patience},
     shared::Shared,
     watch::Watch,
 };
@@ -198,28 +200,19 @@ async fn pause(length: Duration) {
     }
 }
 
-/// The answers to one acquisition.
+/// What the nodes have said about one acquisition.
 struct Votes {
-    count: Count,
     fences: Fences,
     /// The set of the nodes that granted the lock: bit `n` stands for the node with the number `n`.
     granted: u64,
     /// Each is `2 * (pttl + 2)`, plus 1 for a foreign holder.
     refusals: Vec<u64>,
-    failures: Vec<(usize, Failure)>,
     others_wait: bool,
 }
 
 impl Votes {
     fn of(nodes: usize) -> Self {
-        Self {
-            count: Count::of(nodes),
-            fences: Fences::of(nodes),
-            granted: 0,
-            refusals: Vec::new(),
-            failures: Vec::new(),
-            others_wait: false,
-        }
+        Self { fences: Fences::of(nodes), granted: 0, refusals: Vec::new(), others_wait: false }
     }
 
     fn add(&mut self, node: usize, answer: Result<i64, Failure>, unanswered: &UnansweredAcquisitions) {
@@ -234,15 +227,9 @@ impl Votes {
                     }
                     Err(_) => self.refusals.push(answer.unsigned_abs()),
                 }
-                self.count.add(Some(answer >= 0));
             }
-            Err(failure) => {
-                if failure.is_definite() {
-                    unanswered.ended_at(node);
-                }
-                self.failures.push((node, failure));
-                self.count.add(None);
-            }
+            Err(failure) if failure.is_definite() => unanswered.ended_at(node),
+            Err(_) => {}
         }
     }
 }
@@ -298,19 +285,19 @@ impl<'a> Attempt<'a> {
             if let Ok(Some((node, answer))) = tokio::time::timeout(MIN_QUIET, replies.next()).await {
                 votes.add(node, answer, &self.unanswered);
             }
-            if votes.count.no == 0 {
+            if replies.count.no == 0 {
                 replies.extend(ask(&|node| node != leader));
             }
         }
-        let mut end = if votes.count.no > 0 { End::RefusedByLeader } else { End::Decided };
+        let mut end = if replies.count.no > 0 { End::RefusedByLeader } else { End::Decided };
         let fence = loop {
             if let Some(fence) = votes.fences.fence() {
                 break Some(fence);
             }
-            if votes.count.has_majority() == Decision::No {
+            if replies.count.has_majority() == Decision::No {
                 break None;
             }
-            let next = if votes.count.is_divided() {
+            let next = if replies.count.is_divided() {
                 let taken = Instant::now().saturating_duration_since(self.sent);
                 let patience = match patience {
                     Patience::Short if !nodes.may_answer_soon(&replies) => Patience::None,
@@ -331,11 +318,12 @@ impl<'a> Attempt<'a> {
             let Some((node, answer)) = next else { break None };
             votes.add(node, answer, &self.unanswered);
         };
+        let (granted_by, mut failures) = (replies.count.yes, mem::take(&mut replies.failures));
         drop(replies);
         let fence = match fence {
             Some(Fence::Agreed(fence)) => Some(fence),
             Some(Fence::ToRaise(fence)) => {
-                self.raise(fence, votes.granted, &mut votes.failures).await.then_some(fence)
+                self.raise(fence, votes.granted, &mut failures).await.then_some(fence)
             }
             None => None,
         };
@@ -348,10 +336,10 @@ impl<'a> Attempt<'a> {
         self.lease(FencingToken::from_micros(0)).withdraw_from(votes.granted).await;
         self.open = false;
         // The failures are those of the acquisition, or of writing the fence back.
-        if votes.failures.len() > nodes.of.len() - nodes.majority() {
-            return Err(out_of_reach(&nodes.of, votes.failures));
+        if failures.len() > nodes.of.len() - nodes.majority() {
+            return Err(out_of_reach(&nodes.of, failures));
         }
-        Ok(Round::Refused(self.refusal(&votes.refusals, votes.count.yes, end)))
+        Ok(Round::Refused(self.refusal(&votes.refusals, granted_by, end)))
     }
 
     /// Writes the fence back to the nodes that granted the lock; returns whether this owner still held the lock on a
@@ -360,15 +348,10 @@ impl<'a> Attempt<'a> {
         let nodes = &self.shared.nodes;
         let claim = self.claim(fence);
         let mut replies = nodes.ask(Kind::Raise, |node| (granted >> node & 1 == 1).then(|| claim.clone()));
-        let mut raised = Count::of(nodes.of.len());
-        (0..nodes.of.len()).filter(|node| granted >> node & 1 == 0).for_each(|_| raised.add(None));
-        while raised.has_majority() == Decision::Open
-            && let Some((node, answer)) = replies.next().await
-        {
-            raised.add(answer.as_ref().ok().map(|ours| *ours == 1));
-            failures.extend(answer.err().map(|failure| (node, failure)));
-        }
-        raised.has_majority() == Decision::Yes
+        (0..nodes.of.len()).filter(|node| granted >> node & 1 == 0).for_each(|_| replies.count.add(None));
+        poll_fn(|cx| replies.poll_majority(cx)).await;
+        failures.append(&mut replies.failures);
+        replies.count.has_majority() == Decision::Yes
     }
 
     fn granted(&mut self, fence: u64, valid_until: Instant, others_wait: bool) -> Grant {
