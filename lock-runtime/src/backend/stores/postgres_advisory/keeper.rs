@@ -348,7 +348,7 @@ impl Keeper {
                     Taken::Granted { hold, version, since: sent }
                 }
             };
-            // A hold without a caller is dropped, and given back before the next requests.
+            // A hold without a caller is dropped, which puts a request to give the lock back into the queue.
             let _ = take.answer.send(taken);
         }
         drop(session);
