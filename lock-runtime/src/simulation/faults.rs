@@ -58,6 +58,8 @@ pub(super) struct Faults {
     under_way: Vec<(Duration, Fault)>,
     /// When nodes lost their data.
     forgot: Vec<Duration>,
+    /// When a process last lost its power.
+    pub(super) last_kill: Option<Duration>,
     pub(super) log: String,
 }
 
@@ -71,6 +73,7 @@ impl Faults {
             next: Duration::from_millis(200),
             under_way: Vec::new(),
             forgot: Vec::new(),
+            last_kill: None,
             log: String::new(),
         }
     }
@@ -134,11 +137,14 @@ impl Faults {
                 }
                 sim.crash(node_name(node));
             }
-            Fault::Kill(process) => simulated::kill(sim.elapsed(), || {
-                for host in hosts(process) {
-                    sim.crash(host);
-                }
-            }),
+            Fault::Kill(process) => {
+                self.last_kill = Some(sim.elapsed());
+                simulated::kill(sim.elapsed(), || {
+                    for host in hosts(process) {
+                        sim.crash(host);
+                    }
+                });
+            }
             _ => {}
         }
     }
