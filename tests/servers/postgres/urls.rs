@@ -43,7 +43,9 @@ async fn row_security_is_named_when_it_hides_rows() {
          ENABLE ROW LEVEL SECURITY; CREATE POLICY reads ON distributed_locks FOR SELECT USING (true); CREATE POLICY adds \
          ON distributed_locks FOR INSERT WITH CHECK (true)"
     ));
-    let of_user = url(&server, "").replace("user=postgres", &format!("user={USER}&password=secret"));
+    // A server beside many others may take seconds to accept a connection.
+    let of_user = url(&server, "&connect_timeout=30s")
+        .replace("user=postgres", &format!("user={USER}&password=secret"));
     for scheme in ["postgres:", "postgres+advisory:"] {
         let error = LockManager::connect(&of_user.replace("postgres:", scheme)).await.unwrap_err();
         assert!(error.is_permanent() && error.to_string().contains("row security is on"), "{error}");
