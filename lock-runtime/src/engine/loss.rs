@@ -25,7 +25,7 @@ pub(crate) enum Cause {
     SessionUnconfirmed,
     /// The session has ended, and the store has not yet given a reason.
     SessionEnded,
-    /// A reason given by the store, or about the store.
+    /// The text is a reason that the store has given, or the text states what the engine found wrong with the store.
     Reason(String),
 }
 

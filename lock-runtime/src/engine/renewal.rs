@@ -32,8 +32,8 @@ use crate::{
 /// leases among several calls, so that some leases are renewed even if one call fails.
 const MAX_LEASES_PER_CALL: usize = 1_024;
 
-/// Upper bound on the job's sleep while it has a hold. The timers of the runtime stand still while the machine is
-/// suspended. After the machine has resumed, the job finds the leases that have ended within this time.
+/// Upper bound on the job's sleep while the job has a hold. The timers of the runtime stand still while the machine is
+/// suspended. Within this time after the machine has resumed, the job finds the leases that ended meanwhile.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// Upper bound on the job's sleep without a hold, after which the job checks whether the engine still exists.
 const LONGEST_IDLE_SLEEP: Duration = Duration::from_secs(60);
@@ -305,9 +305,9 @@ impl Drop for Unchecked<'_> {
     }
 }
 
-/// Checks the end of a hold's turn, and puts the hold back into the schedule unless it is closed. Once the end has
-/// passed, a retained turn ends. A turn whose guard still exists is lost; if the hold is a session lock, the whole hold
-/// is lost.
+/// Checks the end of a hold's turn, and puts the hold back into the schedule unless the hold is closed. If the end has
+/// passed, a retained turn ends, and a turn whose guard still exists is lost. If such a lost turn is the turn of a
+/// session lock, the whole hold is lost.
 fn put_back<H: LossHandler>(handler: &Arc<H>, hold: &Arc<Hold>, now: Instant) {
     let ends = hold.turn_ends();
     let mut is_lost = false;

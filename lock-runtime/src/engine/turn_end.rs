@@ -145,9 +145,9 @@ impl LossHandler for Engine {
             // the hold's deadline. Unless the guard releases the lock sooner, the release comes after a margin, because
             // the holder has only just been notified to stop.
             let now = Instant::now();
-            // The margin is computed from the `ttl`. Once the deadline has passed, the margin may be computed from the
-            // session timeout, if that timeout is shorter: the deadline comes before the end of the session by at least
-            // the same margin.
+            // Before the deadline, the margin is computed from the `ttl`. After the deadline, the margin is computed
+            // from the session timeout if the session timeout is shorter than the `ttl`. This shorter margin is enough
+            // after the deadline, because the session ends no earlier than this margin after the deadline.
             let has_ended = now >= hold.deadline();
             let longest = if has_ended { hold.longest_validity() } else { hold.terms.ttl };
             let stopped = now + margin(longest);

@@ -10,8 +10,8 @@ use std::{
 /// completes.
 ///
 /// A request that was sent while the server was unreachable may never be answered, but a later attempt succeeds once
-/// the server is back. Use this function only on the library's own runtime, where a process has one such connection
-/// for each store: on the runtimes of callers, an overloaded server would get many attempts.
+/// the server is back. Use this function only on the library's own runtime, which makes few connections to a store: on
+/// the runtimes of callers, which may make many connections, an overloaded server would get very many attempts.
 pub(in crate::backend) async fn hedged<F: Future>(begin: impl Fn() -> F) -> F::Output {
     const PAUSE: Duration = Duration::from_millis(250);
     const ATTEMPTS: usize = 8;

@@ -71,7 +71,8 @@ fn count_one(messages: &watch::Sender<Messages>, text: Option<&str>) {
 #[derive(Debug)]
 pub(in crate::backend) struct Watch {
     messages: watch::Receiver<Messages>,
-    /// Dropped after the receiver of this watch, so that the last watch of the channel finds no receiver.
+    /// This field is dropped after the field `messages`. The receiver of this watch is therefore gone when the drop of
+    /// this field counts the receivers of the channel.
     channel: Channel,
 }
 

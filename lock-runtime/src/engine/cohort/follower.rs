@@ -22,8 +22,9 @@ pub(super) const LATE_ANSWER: Duration = Duration::from_millis(500);
 
 /// Returns the deadline for the answer to a request sent now, if the caller's time limit ends at `end`.
 ///
-/// The request may be sent after `end`: several locks that are acquired together share one time limit, so the last of
-/// them may be requested late, and a waiter may get the [`Call`] that lets the waiter ask the store only after `end`.
+/// The request may be sent after `end`, for two reasons. Several locks that are acquired together share one time limit,
+/// so the last of these locks may be requested late. And the [`Call`] that lets a waiter ask the store may come after
+/// `end`.
 pub(crate) fn answer_deadline(end: Instant) -> Instant {
     end.max(Instant::now()) + LATE_ANSWER
 }

@@ -160,7 +160,7 @@ impl Releaser {
         }
         drop(answered);
         let returned = self.queue().return_all();
-        // There may be very many of these releases, so they are dropped after the queue is unlocked.
+        // The returned set of lease ends may be very large, so the set is dropped after the queue is unlocked.
         drop(returned);
         self.fill();
     }
@@ -183,7 +183,7 @@ impl fmt::Debug for Releaser {
 enum Room {
     Shared,
     Probe,
-    /// No bound: the attempt is not answered for [`PROBE_PAUSE`], and does not keep other releases waiting.
+    /// No bound: the attempt has had no answer for [`PROBE_PAUSE`], and no longer keeps other releases waiting.
     None,
 }
 

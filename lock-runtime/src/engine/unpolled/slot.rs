@@ -133,7 +133,8 @@ impl SlotState {
 }
 
 impl<A> Slot<A> {
-    /// Creates the slot of an acquisition of `lock`. An acquisition that was polled before wakes `task`.
+    /// Creates the slot of an acquisition of `lock`. If the acquisition was polled before, `task` is the waker of that
+    /// poll, and the wake-ups of the acquisition go to `task` directly.
     pub(super) fn new(
         id: u64,
         lock: LockId,

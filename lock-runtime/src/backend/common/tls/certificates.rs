@@ -221,7 +221,7 @@ pub(super) fn provider() -> Result<Arc<CryptoProvider>, LockError> {
     }
 }
 
-/// Makes the crypto provider of this crate's features rustls' default, unless the program chose a default.
+/// Sets the crypto provider of this crate's features as the default of rustls, unless the program has set a default.
 ///
 /// A driver that relies on the default would otherwise panic if several providers, or none, are compiled in.
 pub(in crate::backend) fn install_provider() -> Result<(), LockError> {

@@ -96,8 +96,8 @@ pub(in crate::backend) fn rustls_error<'a>(error: &'a (dyn Error + 'static)) -> 
     None
 }
 
-/// Explains why the handshake of a client with our certificates failed. `ours` is `None` for a driver's client that the
-/// program has made itself, with certificates that we do not know.
+/// Explains why a client's handshake with a server failed. `ours` has the certificates with which we made the client;
+/// `ours` is `None` if the program made the client with its driver, so that we do not know the client's certificates.
 pub(in crate::backend) fn explain(error: &rustls::Error, ours: Option<&Certificates>) -> Look {
     let has_ca = ours.map(|ours| ours.ca.is_some());
     let has_identity = ours.map(|ours| ours.identity.is_some());

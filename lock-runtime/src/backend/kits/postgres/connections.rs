@@ -281,8 +281,8 @@ impl Connections {
             }
             slot.set_reached(false);
         }
-        // Attempts follow one after the other. For `PAUSE` after a failed attempt, other callers get its error, so that
-        // an outage does not cause many attempts.
+        // From here on, only one caller at a time connects. For `PAUSE` after a caller has failed to connect, the other
+        // callers get the error of that failure, so that an outage does not cause many attempts.
         let mut failed = slot.failed.lock().await;
         if let Some(idle) = slot.pop() {
             return Ok(Checkout::of(idle, permit));

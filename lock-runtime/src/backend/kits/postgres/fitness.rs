@@ -207,7 +207,7 @@ struct OfTable {
     /// Why the server may lose data that it has confirmed.
     danger: Option<String>,
     may_change: bool,
-    /// Whether row security applies to the user, and no policy is for all commands.
+    /// Whether row security applies to the user, and the table has no permissive policy `FOR ALL` commands.
     hides_rows: bool,
     /// `None` without the table.
     identity: Option<String>,

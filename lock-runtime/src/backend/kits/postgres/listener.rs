@@ -30,8 +30,8 @@ pub(crate) enum Session {
     /// A session that began with the connection, and that listens.
     New,
     /// A session that stays with the connection, but that a pooler may have lent to other clients before. After the
-    /// test, this session does not listen: a server that waits to send notifications to a client that does not read
-    /// would not end that client's session after a silence.
+    /// test, the session no longer listens. While a server waits to send a notification to a client that does not read,
+    /// the server does not end the client's session, however long the client is silent.
     Own,
 }
 
@@ -53,8 +53,8 @@ pub(crate) async fn connect(channel: &str, config: &Config, session: Session) ->
     let options = config.current().await.map_err(|error| sqlx::Error::Configuration(error.into()))?;
     let mut other: PgConnection = options.connect().await?;
     let now: String = value(&mut other, "SELECT clock_timestamp()::text").await?;
-    // The pool makes only one connection at a time, and closes a connection after its use: another connection might
-    // have no session of its own.
+    // The pool makes only one connection at a time, and closes a connection after its use. Otherwise, the pool could
+    // give the listener a connection that was not tested, and that has no session of its own.
     let pool = PoolOptions::<Postgres>::new()
         .max_connections(1)
         .after_release(|_, _| Box::pin(async { Ok(false) }))
@@ -78,8 +78,9 @@ pub(crate) async fn connect(channel: &str, config: &Config, session: Session) ->
         let after = {
             let mut after = pin!(value::<i32>(&mut listener, SESSION));
             let Ok(after) = timeout(PROOF, &mut after).await else {
-                // Either the transaction uses the only session of a pooler, or the server is slow. A slow server
-                // answers this query of the transaction late, too, and then soon answers the listener's query.
+                // Either the transaction uses the only session of a pooler, or the server is slow. To tell the two
+                // cases apart, the transaction makes a query: once a slow server has answered the transaction's query,
+                // the server soon answers the listener's query, too.
                 let _: i32 = value(&mut *transaction, SESSION).await?;
                 if timeout(PROOF, after).await.is_err() {
                     return Ok(Found::Pooled);

@@ -36,8 +36,8 @@ use crate::{
 /// How long releases of a lock send notifications after a waiter has asked for the lock. If less than half of this time
 /// is left when a waiter asks again, the time begins anew.
 pub(crate) const NOTICE_PERIOD: Duration = Duration::from_millis(1_500);
-/// Bounds on the head start of other clients after a release. Before this process asks again, it waits for a time
-/// within these bounds plus the duration of the granted request, so that a notified client can ask first.
+/// Bounds on the random part of the head start that this process gives other clients after a release. The other part of
+/// the head start is the duration of the request that was granted the lock, so that a notified client can ask first.
 pub(crate) const HEAD_START: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(16)];
 /// Pause of a waiter that is notified of releases: a notification may be lost with its connection.
 const PAUSE_OF_NOTIFIED: [Duration; 2] = [Duration::from_millis(200), Duration::from_millis(350)];

@@ -286,7 +286,8 @@ impl DerefMut for Checkout {
 
 impl Drop for Checkout {
     fn drop(&mut self) {
-        // Detached, because the pool would first wait for the rest of the statement.
+        // The connection is detached from the pool and closed. If the connection went back to the pool, the pool would
+        // wait for the rest of the statement.
         if let Some(Raw::OfPool(connection)) = self.connection.take() {
             drop(connection.detach());
         }

@@ -41,8 +41,8 @@ pub(crate) enum Arg<'a> {
     Texts(Vec<&'a str>),
     Numbers(Vec<i64>),
     Owners(Vec<OwnerToken>),
-    /// A `uuid` that is sent only as a parameter, and is NULL among literals: a literal would be in the server's
-    /// statistics before the statement is executed.
+    /// A `uuid` that is sent only as a parameter. In a statement with literals, NULL is sent instead of the `uuid`,
+    /// because `pg_stat_activity` would show the `uuid` before the statement is executed.
     Secret(Option<Uuid>),
     Secrets(Vec<Option<Uuid>>),
 }

@@ -29,10 +29,11 @@ use crate::{
     time::{backoff::between, clock::Instant, deadline::valid_until},
 };
 
-/// Bounds of the maximum random pause after a tie, i.e. a round in which several clients may each have got the lock on
-/// some of the nodes. After the first tie, a request that does not wait (`Wait::No`) pauses for at most the first
-/// bound. A waiter makes no pause after the first tie, because all waiters then ask the same node first, the leader,
-/// which grants the lock to at most one waiter. With each further tie the maximum doubles, up to the second bound.
+/// The pause after a tie is random, up to a maximum. The bounds are the smallest and the largest maximum. A tie
+/// is a round in which several clients may each have got the lock on some of the nodes. After the first tie, a request
+/// that does not wait (`Wait::No`) has the smallest maximum. A waiter makes no pause after the first tie, because all
+/// waiters then ask the same node first, the leader, which grants the lock to at most one waiter. With each further
+/// tie, the maximum doubles, until the maximum has its largest value.
 const TIE_PAUSE_BOUNDS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(32)];
 /// Upper bound on the number of doublings of the maximum pause after a tie.
 const MAX_PAUSE_DOUBLINGS: u32 = 5;
@@ -43,15 +44,17 @@ const MAX_PAUSE_DOUBLINGS: u32 = 5;
 /// For a request that does not wait (`Wait::No`), the bound applies to all repetitions. Such a request plans no
 /// repetition once the longest timeout of a node has passed since the request began.
 const MAX_REPEATS_IF_DENIED: u32 = 2;
-/// Number of timeouts of a node for which a waiter breaks off [divided](Count::is_divided) rounds early, if no other
-/// rounds come in between. After this time, the waiter makes one round that waits for all nodes. One timeout is too
-/// short: if another client makes a round that waits for all nodes, this other round may hold some nodes for one
-/// timeout, and keep the waiter from a majority for as long.
+/// How long a waiter breaks off [divided](Count::is_divided) rounds early, as a multiple of a node's timeout. This time
+/// counts from the first broken-off round; a round that the answers decide resets this time. When this time is over,
+/// the waiter makes one round that waits for all nodes. One timeout is too short: if another client makes a round that
+/// waits for all nodes, the other client's round may hold some nodes for one timeout, and for as long may keep the
+/// waiter from a majority.
 const TIMEOUTS_UNTIL_PATIENCE: u32 = 2;
 /// Upper bound on the wait for the announcements of a majority of the nodes after the first announcement. The timer
-/// rounds this bound up to a millisecond or two. A waiter that asks for the lock between two announcements of the same
-/// release counts only the later announcements, so the wait often lasts as long as the bound allows. With a bound of
-/// 2 ms, the client that had released the lock usually got the lock again before the waiter asked.
+/// rounds this bound up to a millisecond or two. A waiter counts only the announcements that come after the waiter has
+/// begun to ask for the lock. If the waiter begins between two announcements of one release, fewer than a majority may
+/// be left to come, and the waiter waits for the whole bound. With a bound of 2 ms, the client that had released the
+/// lock usually got the lock again before the waiter asked.
 const GATHER: Duration = Duration::from_micros(500);
 
 /// The outcome of one round.
@@ -93,15 +96,16 @@ pub(crate) async fn acquire(shared: &Arc<Shared>, request: &Acquire) -> Result<A
 struct Rounds<'a> {
     shared: &'a Arc<Shared>,
     request: &'a Acquire,
-    /// Number of rounds in a row that may have been ties, counted up to [`MAX_PAUSE_DOUBLINGS`]. In a single attempt,
-    /// each repeated round counts. After a tie, a waiter asks the [leader](super::nodes::Nodes::leader) first.
+    /// Number of rounds in a row that may have been ties, counted up to [`MAX_PAUSE_DOUBLINGS`]. For a single attempt,
+    /// which is a request that does not wait (`Wait::No`), each repeated round counts. After a tie, a waiter asks the
+    /// [leader](super::nodes::Nodes::leader) first.
     ties: u32,
     /// The time until which a single attempt is repeated. If the rounds have taken as long as a node's timeout, nodes
     /// are failing, and a further round would be as slow.
     ties_until: Instant,
-    /// The end of the first round that was broken off since the answers last decided a round; `None` if no round was
-    /// broken off since. If a round that waits for all nodes is broken off, the end of that round becomes the new
-    /// value.
+    /// The end of the first broken-off round after the last round that the answers decided; `None` if no round was
+    /// broken off after the decided round. If a round that waits for all nodes is broken off, the end of that patient
+    /// round becomes the new value.
     divided_since: Option<Instant>,
 }
 
@@ -111,7 +115,7 @@ impl<'a> Rounds<'a> {
         Self { shared, request, ties: 0, ties_until, divided_since: None }
     }
 
-    /// Returns whether this refusal is the last of the attempt.
+    /// Returns whether the request ends with this refusal, so that no further round follows.
     fn is_last(&self, refusal: &Refusal, now: Instant) -> bool {
         // A single attempt, too, is repeated if several clients may have divided the nodes: otherwise, each of these
         // clients would give up a lock that none of them holds.
@@ -193,7 +197,7 @@ impl Waiter for Rounds<'_> {
     }
 }
 
-/// Sleeps for `length`. Unlike a timer, which takes up to a millisecond more, a pause of zero takes no time.
+/// Sleeps for `length`. A pause of zero returns at once; a timer for zero could take up to a millisecond.
 async fn pause(length: Duration) {
     if !length.is_zero() {
         tokio::time::sleep(length).await;

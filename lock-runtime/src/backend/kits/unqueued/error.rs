@@ -19,8 +19,8 @@ fn joined(all: usize, errors: &[(&str, LockError)]) -> LockError {
         return error.clone();
     }
     let needed = majority(all);
-    // Errors end the caller's wait only if they alone keep the other nodes from being a majority: while other errors may
-    // pass, the wait goes on.
+    // Permanent errors and errors of full nodes end the caller's wait only if the nodes with such errors leave no
+    // majority of other nodes. Otherwise, the other errors may pass, and the wait goes on.
     let is_permanent = |error: &LockError| !error.is_retryable();
     let is_full = |error: &LockError| error.kind() == LockErrorKind::Overloaded;
     let too_many = |is_meant: &dyn Fn(&LockError) -> bool| {

@@ -55,7 +55,7 @@ pub(super) async fn send(
 ) {
     let (connection, protocol) = (&*connection, &*protocol);
     let (mut calls, mut parts) = (Vec::<BoxFuture<'_, ()>>::new(), Vec::<Part>::new());
-    // The number of the last part with an operation on this lock: operations on one lock keep their order.
+    // For each lock, the number of the last part with an operation on the lock: operations on a lock keep their order.
     let mut last = HashMap::<Arc<str>, usize>::new();
     for operation in operations {
         match operation {

@@ -58,9 +58,9 @@ impl Count {
     /// Returns whether an undecided round may be one of several rounds that divide the nodes.
     ///
     /// If several rounds divide the nodes, each round keeps the lock from the other rounds until the nodes that granted
-    /// the lock to that round are freed, and the missing answers may be those of hanging nodes. If no node has refused
-    /// this round, no other round is known. If no node has granted the lock to this round, this round keeps the lock
-    /// from no other round.
+    /// the lock to the round are freed. Such a round should not wait long for the missing answers, because the nodes
+    /// that have not answered may hang. A round that no node has refused knows of no other round. A round to which no
+    /// node has granted the lock keeps the lock from no other round.
     pub(super) fn is_divided(&self) -> bool {
         self.yes > 0 && self.no > 0 && self.has_majority() == Decision::Open
     }

@@ -65,8 +65,9 @@ async fn renew(shared: &Arc<Shared>, due: &[LeaseId]) -> Vec<Renewal> {
     outcomes
 }
 
-/// Gives each of the just `renewed` leases to the nodes that lack the lease. All nodes are asked at once, so that a
-/// hanging node delays no lease twice.
+/// Gives each of the just `renewed` leases to the nodes that lack the lease. The questions to join are put for all
+/// leases before the first answer to such a question is awaited, so that a hanging node does not delay one lease after
+/// another.
 async fn join_missing(shared: Arc<Shared>, renewed: Vec<(LeaseId, Replies)>) {
     let mut joining = Vec::new();
     for (id, mut replies) in renewed {

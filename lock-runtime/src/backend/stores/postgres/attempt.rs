@@ -81,7 +81,8 @@ struct Requests<'a> {
     expected: ExpectedState,
     /// Number of requests that reached the server after their limit.
     late: u32,
-    /// Number of answers in a row without the rest of the lease, counted up to `MOST_DOUBLINGS`.
+    /// Number of consecutive answers that do not say how long the holder's lease still lasts, counted up to
+    /// `MOST_DOUBLINGS`.
     locked: u32,
 }
 

@@ -67,7 +67,7 @@ impl Flight {
 /// down before the request has ended, this part is dropped, and the outcome of the request is unknown.
 pub(super) struct InFlight {
     pub(super) flight: Flight,
-    /// Time from the sending of a statement in which the server may still execute the statement.
+    /// How long after the sending of a statement the server may still execute the statement.
     limit: Duration,
 }
 
@@ -76,7 +76,7 @@ impl InFlight {
         Self { flight, limit }
     }
 
-    /// Returns the moment from which no statement that was sent by now is executed.
+    /// Returns the moment after which the server no longer executes any statement that has been sent so far.
     pub(super) fn until(&self) -> Instant {
         Instant::now() + self.limit
     }

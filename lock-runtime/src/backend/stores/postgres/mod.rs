@@ -85,7 +85,7 @@ impl Postgres {
     /// Locks are acquired and released over the pool's connections, so size the pool accordingly. A task that keeps one
     /// connection while it acquires or releases a lock needs two: if all tasks do so, they wait for each other. Leases
     /// are renewed over up to two connections of the store's own, so that a busy pool loses no lease; one more receives
-    /// notifications. The store makes its own connections with the options that the pool has at that moment
+    /// notifications. Whenever the store makes a connection of its own, the store uses the current options of the pool
     /// ([`set_connect_options`](PgPool::set_connect_options)). On the connections for renewals, the pool's hook
     /// [`after_connect`](sqlx::postgres::PgPoolOptions::after_connect) runs, but no other hook.
     #[must_use]

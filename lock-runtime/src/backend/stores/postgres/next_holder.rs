@@ -76,8 +76,8 @@ impl Place {
     /// not the secret of the holder that the last proof found.
     pub(super) fn judge(&self, pushed: Pushed, us: u64) -> Option<Instant> {
         let Pushed { version, secret } = pushed;
-        // If the server's clock was set back, and is behind the versions, each version is one more than the last. The
-        // server makes no version beyond the last number of a fencing token.
+        // If the server's clock was set back, and is behind the versions, each version is one more than the version
+        // before. The server makes no version that is larger than the largest fencing token.
         let first = self.proof.last + 1;
         let last = us.max(first).min(FencingToken::LAST_MICROS);
         if secret.owner() != self.holder || version > last {

@@ -366,8 +366,8 @@ impl Drop for Attempt<'_> {
                 place::STALE + place::CLAIM_WINDOW
             };
             let until = limit + of_place.max(self.request.ttl);
-            // A release in a batch compares the token, which no grant has, and releases nothing. The release is then
-            // repeated outside of a batch, where only the owner is compared.
+            // A release in a batch also compares the fencing token. No grant has the token `NO_GRANT`, so a batch
+            // releases nothing here, and the release is repeated alone. A release alone compares only the owner.
             let lease = self.lease(NO_GRANT, false);
             self.request.cleanup.release_later(Arc::new(lease), until);
         }

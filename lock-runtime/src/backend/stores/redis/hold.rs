@@ -100,8 +100,8 @@ impl RedisLease {
         let contended = self.is_contended();
         let foreign = self.participant().foreign();
         if !foreign.is_empty() {
-            // While the lock is left open to clients that do not queue, this process does not ask for the lock, either,
-            // even if none of the process's tasks waits yet.
+            // The opening to clients that do not queue is recorded here. An attempt that begins in this process during
+            // the opening finds the record, and pauses or gives up instead of asking for the lock at once.
             let now = Instant::now();
             let opening = if contended { Duration::ZERO } else { self.leave_open(now) };
             foreign.leave_open(self.id.key.stored(), now, opening);

@@ -77,8 +77,8 @@ pub(crate) fn grant(mode: Mode, process: &str, token: OwnerToken, fence: u64) ->
     })
 }
 
-/// Returns the part that the texts of all owners in this process have: `<pid>@<host>`, for operators, and the id of the
-/// inbox.
+/// Returns `<pid>@<host>:<id of the inbox>`, which is part of the text of every owner in this process. Operators may
+/// read `<pid>@<host>`.
 ///
 /// No code reads `<pid>@<host>`: any text without a colon may stand in its place.
 pub(crate) fn process(inbox_id: &str) -> String {

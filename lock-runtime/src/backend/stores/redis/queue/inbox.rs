@@ -179,7 +179,7 @@ impl Pushes for Inbox {
         }
     }
 
-    /// Closes the mailboxes of the connection, which their waiters notice.
+    /// Closes the mailboxes of the connection, and wakes the waiters, for which `Notices::next` then returns `None`.
     fn hang_up(&self, connection: u64) {
         let closed: Vec<_> =
             lock(&self.boxes).by_number.extract_if(|_, waiter| waiter.connection == connection).collect();

@@ -39,7 +39,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Participant {
     inbox: Arc<Inbox>,
-    /// The part that the texts of all owners in this process have.
+    /// The text `<pid>@<host>:<id of the inbox>`, which is part of the text of every owner in this process.
     process: Arc<str>,
     group_commit: GroupCommit,
     /// Whether a server has accepted the scripts from this user.

@@ -23,7 +23,8 @@ pub(crate) const CLAIM_WINDOW: Duration = Duration::from_secs(2);
 pub(crate) const STALE: Duration = Duration::from_secs(5);
 /// Time for which a queue is kept without a refresh; all its places are stale by then.
 pub(crate) const RETENTION: Duration = Duration::from_secs(8);
-/// Number of entries at the head of a queue that may contain their waiters' places. All other places are in a hash.
+/// Only the first `INLINE_PLACES` entries of a queue may contain the places of their waiters. All other places are in a
+/// hash.
 pub(crate) const INLINE_PLACES: usize = 8;
 
 /// Pause between polls of the first in the queue while the lock is left open, to see whether it is used; also the
@@ -82,7 +83,8 @@ pub(crate) struct Place {
 pub(crate) struct FastPolling {
     began: Instant,
     length: Duration,
-    /// Whether the rush was long enough to span a release, which it missed: a longer rush would find no more.
+    /// Whether a release was missed while the rush went on. If so, the next rush is no longer than this rush, because a
+    /// longer rush would miss such a release, too.
     spanned_one: bool,
     /// Whether a release was missed since the rush began.
     missed: bool,
@@ -185,7 +187,7 @@ impl Place {
     /// The first in the queue polls when the holder's lease runs out, because no message announces an expiry. `random`
     /// spreads polls that must not coincide.
     fn poll_by(&self, refresh: Instant, now: Instant, random: u32) -> Instant {
-        // A server expires a key within its next millisecond.
+        // A server may keep a key for up to one millisecond after the key's expiry time.
         let ended = self.ends.map(|ends| (ends + Duration::from_millis(1)).max(now));
         let look = match (self.standing, self.is_first()) {
             (Standing::Held, true) => ended,
