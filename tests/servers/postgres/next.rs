@@ -170,17 +170,20 @@ async fn forged_and_repeated_notifications_let_no_waiter_in() {
     let guard = ours.lock("k").ttl(LONG).acquire().await.unwrap();
     let second = waiter(&theirs);
     next_owner(&server).await;
-    let later = version(&guard) + 1;
     for _ in 0..20 {
+        // Later than the last request of the waiter, which is a proof of its place.
+        let now = server.value("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint");
+        let later: u64 = now.unwrap().parse().unwrap();
         for text in [
-            format!("{version_now} {secret}"),
             format!("{later} {secret}"),
+            format!("{version_now} {secret}"),
             format!("{later} {}", "0".repeat(32)),
             "8".into(),
         ] {
             notify(&server, &text);
+            // A waiter reads only the last text.
+            tokio::time::sleep(5 * MS).await;
         }
-        tokio::time::sleep(20 * MS).await;
         assert!(!second.is_finished(), "it was let in");
     }
     guard.release().await.unwrap();

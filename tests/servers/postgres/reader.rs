@@ -40,13 +40,17 @@ fn numbers(text: &str) -> BTreeSet<String> {
 /// Sends whatever could count as a grant to a waiter that has seen this version in the row: the text of a grant, with each
 /// number as the secret, and the one in which a hash proved the secret.
 async fn forge(reader: &mut PgConnection, text: &str, seen: u64) {
-    let now = u64::try_from(std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_micros()).unwrap();
+    // Later than the last request of the waiter, which is a proof of its place.
+    let now = || u64::try_from(std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_micros()).unwrap();
     for secret in numbers(text) {
-        for version in [seen + 1, now, now + 1_000_000_000_000] {
-            for proof in [
-                format!("'{secret}'"),
-                format!("encode(sha256(uuid_send('{secret}') || int8send({version})), 'hex')"),
-            ] {
+        for version in [|seen, _| seen + 1, |_, now| now, |_, now| now + 1_000_000_000_000] {
+            for hashed in [false, true] {
+                let version: u64 = version(seen, now());
+                let proof = if hashed {
+                    format!("encode(sha256(uuid_send('{secret}') || int8send({version})), 'hex')")
+                } else {
+                    format!("'{secret}'")
+                };
                 let sent = format!("SELECT pg_notify('{CHANNEL}', '{LOCK} {version} ' || {proof})");
                 reader.execute(sqlx::raw_sql(AssertSqlSafe(sent))).await.unwrap();
                 // A waiter sees the last one of several.
