@@ -294,8 +294,8 @@ impl Fixture {
     }
 }
 
-/// Makes a single attempt; an error if somebody else holds the lock.
+/// Makes a single attempt; an error if another client holds the lock.
 pub async fn attempt(locks: &LockManager, key: &str) -> Result<LockGuard, LockError> {
     let guard = locks.lock(key).try_acquire().await?;
-    guard.ok_or_else(|| LockError::new(LockErrorKind::Contended, "somebody else holds the lock"))
+    guard.ok_or_else(|| LockError::new(LockErrorKind::Contended, "another client holds the lock"))
 }

@@ -61,7 +61,7 @@ pub(crate) async fn acquire<'a>(
     }
     let sent = Instant::now();
     // A script that the server did not know is loaded but not run: by now, a caller may have been dropped and have sent
-    // its release, and the script would take the lock for nobody.
+    // its release, and no caller would be left to hold the lock.
     let Some(answers) = connection.run_once::<Vec<u64>>(&ACQUIRE_GROUP, &call).await? else {
         return Ok(None);
     };

@@ -23,7 +23,7 @@ impl Terms {
     /// Returns the proof that a message with these terms comes from a script that read the place of `owner`: see
     /// `grant.lua`.
     ///
-    /// The proof covers each value of the message as it was understood, so an overheard message that somebody changed or
+    /// The proof covers each value of the message as it was understood, so an overheard message that was changed or
     /// extended has another proof.
     pub(crate) fn proof(&self, owner: OwnerToken) -> Digest {
         let Self { fence, px, foreign } = self;

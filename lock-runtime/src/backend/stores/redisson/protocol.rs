@@ -168,7 +168,7 @@ impl ClientId {
     }
 }
 
-/// Shows no digits: whoever knows the text of an owner, of which the id is a part, can release the owner's lock.
+/// Shows no digits: a reader of the text of an owner, of which the id is a part, could release the owner's lock.
 impl fmt::Debug for ClientId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ClientId(…)")
