@@ -105,6 +105,17 @@ pub const MUTANTS: &[Mutant] = &[
         caught_by: &["servers redlock::waiting::a_lease_left_on_a_near_node_keeps_no_client_out"],
     },
     Mutant {
+        name: "a_leader_that_refuses_is_taken_for_a_majority",
+        edits: &[Rust {
+            file: "backend/kits/unqueued/attempt.rs",
+            from: "let is_soon = refusal.end",
+            to: "let is_soon = !mutant!() && refusal.end",
+        }],
+        caught_by: &[
+            "servers redlock::waiting::a_lease_left_on_the_first_node_does_not_stop_clients_that_contend",
+        ],
+    },
+    Mutant {
         name: "durability_is_believed",
         edits: &[Rust {
             file: "backend/kits/unqueued/fleet.rs",

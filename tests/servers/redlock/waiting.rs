@@ -96,7 +96,7 @@ async fn a_lease_left_on_a_near_node_keeps_no_client_out() {
 }
 
 /// As after a round in which each of three clients got one node, before the others have given theirs back: a majority
-/// refuses, and nobody holds the lock.
+/// refuses, and no client holds the lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_that_is_divided_and_then_free_is_not_waited_for() {
     let quorum = Quorum::start(3);
@@ -120,6 +120,35 @@ async fn a_lock_that_is_divided_and_then_free_is_not_waited_for() {
     let at_once = waits.iter().filter(|wait| **wait < 100 * MS).count();
     println!("{waits:?}");
     assert!(at_once >= 5, "{waits:?}");
+}
+
+/// Under contention, too, the lease that a client left on the node that is asked first keeps no client out: the clients
+/// divide the other two nodes, and that node refuses all of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_left_on_the_first_node_does_not_stop_clients_that_contend() {
+    let quorum = Quorum::start(3);
+    quorum.nodes[0].server.command(&["SET", "lock:k", "r1x:of:another:1", "PX", "60000"]);
+    let mut tasks = Vec::new();
+    let began = Instant::now();
+    for _ in 0..3 {
+        let lock = quorum.client().await.lock("k").ttl(LONG).wait(LONG);
+        tasks.push(tokio::spawn(async move {
+            let mut entries = 0;
+            while began.elapsed() < 3_000 * MS {
+                let guard = lock.acquire().await.unwrap();
+                tokio::time::sleep(MS).await;
+                guard.release().await.unwrap();
+                entries += 1;
+            }
+            entries
+        }));
+    }
+    let mut entries = 0;
+    for task in tasks {
+        entries += task.await.unwrap();
+    }
+    println!("{entries} entries in {:?}", began.elapsed());
+    assert!(entries > 60, "{entries} entries in {:?}", began.elapsed());
 }
 
 #[tokio::test]

@@ -178,7 +178,11 @@ impl Waiter for Rounds<'_> {
             return Ok(Answer::Undecided { pause });
         }
         self.ties = 0;
-        let pause = between(nodes.protocol.pause(refusal.has_foreign));
+        // One node's refusal is no proof that the lock is held, so the next round, in which all nodes are asked, comes soon.
+        // Where rounds are broken off, only a patient round helps.
+        let is_soon = refusal.end == End::RefusedByLeader && self.divided_since.is_none();
+        let pause = if is_soon { TIE_PAUSE_BOUNDS } else { nodes.protocol.pause(refusal.has_foreign) };
+        let pause = between(pause);
         let spread = between([Duration::ZERO, TIE_PAUSE_BOUNDS[0]]);
         let pause = remaining.map_or(pause, |remaining| pause.min(remaining.saturating_add(spread)));
         Ok(Answer::Held { remaining, pause })
