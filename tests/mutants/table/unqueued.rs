@@ -78,6 +78,17 @@ pub const MUTANTS: &[Mutant] = &[
         caught_by: &["servers redlock::waiting::a_lease_left_on_a_near_node_keeps_no_client_out"],
     },
     Mutant {
+        name: "a_client_that_has_released_asks_again_at_once",
+        edits: &[Rust {
+            file: "backend/kits/unqueued/attempt.rs",
+            from: "shared.left_free.take(request.key.stored())",
+            to: "shared.left_free.take(request.key.stored()).filter(|_| !mutant!())",
+        }],
+        caught_by: &[
+            "servers redlock::waiting::a_client_that_has_released_leaves_the_lock_to_those_that_wait",
+        ],
+    },
+    Mutant {
         name: "a_divided_majority_is_taken_for_a_holder",
         edits: &[Rust {
             file: "backend/kits/unqueued/attempt.rs",
@@ -103,17 +114,6 @@ pub const MUTANTS: &[Mutant] = &[
             to: "End::RefusedByLeader => self.divided_since.filter(|_| !mutant!()),",
         }],
         caught_by: &["servers redlock::waiting::a_lease_left_on_a_near_node_keeps_no_client_out"],
-    },
-    Mutant {
-        name: "a_leader_that_refuses_is_taken_for_a_majority",
-        edits: &[Rust {
-            file: "backend/kits/unqueued/attempt.rs",
-            from: "let is_soon = refusal.end",
-            to: "let is_soon = !mutant!() && refusal.end",
-        }],
-        caught_by: &[
-            "servers redlock::waiting::a_lease_left_on_the_first_node_does_not_stop_clients_that_contend",
-        ],
     },
     Mutant {
         name: "durability_is_believed",

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
@@ -149,6 +149,32 @@ async fn a_lease_left_on_the_first_node_does_not_stop_clients_that_contend() {
     }
     println!("{entries} entries in {:?}", began.elapsed());
     assert!(entries > 60, "{entries} entries in {:?}", began.elapsed());
+}
+
+/// A client knows of its own release first. The others are to have the lock next all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_has_released_leaves_the_lock_to_those_that_wait() {
+    let quorum = Quorum::start(3);
+    let (entries, wanted) = (Arc::new(Mutex::new(Vec::new())), 200);
+    let mut clients = Vec::new();
+    for client in 0..3 {
+        let (lock, entries) = (quorum.client().await.lock("k").wait(LONG), Arc::clone(&entries));
+        clients.push(tokio::spawn(async move {
+            while entries.lock().unwrap().len() < wanted {
+                let guard = lock.acquire().await.unwrap();
+                entries.lock().unwrap().push(client);
+                tokio::time::sleep(MS).await;
+                guard.release().await.unwrap();
+            }
+        }));
+    }
+    for client in clients {
+        client.await.unwrap();
+    }
+    let entries = entries.lock().unwrap();
+    let again = entries.windows(2).filter(|pair| pair[0] == pair[1]).count();
+    println!("{again} of {} entries by the client that had just released", entries.len());
+    assert!(again < wanted / 5, "{again} of {}: {entries:?}", entries.len());
 }
 
 #[tokio::test]

@@ -50,12 +50,6 @@ const MAX_REPEATS_IF_DENIED: u32 = 2;
 /// waits for all nodes, the other client's round may hold some nodes for one timeout, and for as long may keep the
 /// waiter from a majority.
 const TIMEOUTS_UNTIL_PATIENCE: u32 = 2;
-/// Upper bound on the wait for the announcements of a majority of the nodes after the first announcement. The timer
-/// rounds this bound up to a millisecond or two. A waiter counts only the announcements that come after the waiter has
-/// begun to ask for the lock. If the waiter begins between two announcements of one release, fewer than a majority may
-/// be left to come, and the waiter waits for the whole bound. With a bound of 2 ms, the client that had released the
-/// lock usually got the lock again before the waiter asked.
-const GATHER: Duration = Duration::from_micros(500);
 
 /// The outcome of one round.
 enum Round {
@@ -89,6 +83,12 @@ enum End {
 }
 
 pub(crate) async fn acquire(shared: &Arc<Shared>, request: &Acquire) -> Result<Acquired, LockError> {
+    // A request that does not wait would lose the lock for good by a pause.
+    if request.wait != Wait::No
+        && let Some(until) = shared.left_free.take(request.key.stored())
+    {
+        request.progress.sleep_until(until.min(request.wait.end())).await;
+    }
     until_granted(request, Rounds::new(shared, request)).await
 }
 
@@ -178,11 +178,7 @@ impl Waiter for Rounds<'_> {
             return Ok(Answer::Undecided { pause });
         }
         self.ties = 0;
-        // One node's refusal is no proof that the lock is held, so the next round, in which all nodes are asked, comes soon.
-        // Where rounds are broken off, only a patient round helps.
-        let is_soon = refusal.end == End::RefusedByLeader && self.divided_since.is_none();
-        let pause = if is_soon { TIE_PAUSE_BOUNDS } else { nodes.protocol.pause(refusal.has_foreign) };
-        let pause = between(pause);
+        let pause = between(nodes.protocol.pause(refusal.has_foreign));
         let spread = between([Duration::ZERO, TIE_PAUSE_BOUNDS[0]]);
         let pause = remaining.map_or(pause, |remaining| pause.min(remaining.saturating_add(spread)));
         Ok(Answer::Held { remaining, pause })
@@ -191,13 +187,6 @@ impl Waiter for Rounds<'_> {
     fn subscribe(&self) -> Watch {
         let nodes = &self.shared.nodes;
         Watch::begin(&nodes.hints, nodes.protocol.channel(&self.request.key).into())
-    }
-
-    /// Waits until a majority of the nodes has announced the release, for up to [`GATHER`].
-    async fn notified(&mut self, watch: &Watch, before: u64) -> Option<Grant> {
-        let majority = u64::try_from(self.shared.nodes.majority()).unwrap_or(u64::MAX);
-        let _ = tokio::time::timeout(GATHER, watch.as_ref().reached(before + majority)).await;
-        None
     }
 }
 

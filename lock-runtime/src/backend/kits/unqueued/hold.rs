@@ -65,14 +65,25 @@ impl RacedLease {
         !self.shared.foreign.remaining(self.id.key.stored(), now).is_zero()
     }
 
+    /// Returns how long this process leaves the lock to other clients after the release; `None` if no other client is
+    /// known to want the lock.
+    fn head_start(&self, now: Instant) -> Option<Duration> {
+        let is_wanted = self.contention.others_wait || self.is_shared(now);
+        is_wanted.then(|| self.contention.head_start(self.shared.nodes.protocol.left_free()))
+    }
+
     /// Releases the lock on all nodes. The outcome is known once a majority has answered. The caller does not wait for
     /// the other nodes; the library's own thread waits briefly for them, so that a shutdown leaves nothing behind on a
     /// working node.
     async fn send(&self) -> Result<Released, LockError> {
-        let Shared { nodes, held, .. } = &*self.shared;
+        let Shared { nodes, held, left_free, .. } = &*self.shared;
         // The owner is removed before the first node is asked, so that from then on no renewal gives the owner's lease
         // to a node that lacks the lease (`Kind::Join`).
         held.remove(self.id.owner);
+        let now = Instant::now();
+        if let Some(length) = self.head_start(now) {
+            left_free.insert(self.id.key.stored(), now, now + length);
+        }
         let mut replies = nodes.ask(Kind::Release, |_| Some(self.claim()));
         let again = self.release_unanswered.swap(true, Ordering::AcqRel);
         let is_patient = background::handle().is_here();
@@ -139,11 +150,8 @@ impl Lease for RacedLease {
         } else {
             HandOver::uncontended()
         };
-        answer.keep_off(if contention.others_wait || is_shared {
-            contention.head_start(protocol.left_free())
-        } else {
-            USUAL_OPENING.due(contention.answered_at, now)
-        })
+        answer
+            .keep_off(self.head_start(now).unwrap_or_else(|| USUAL_OPENING.due(contention.answered_at, now)))
     }
 
     fn count_holds(&self, holds: u32) {

@@ -10,6 +10,7 @@ mod error;
 mod fleet;
 mod held;
 mod hold;
+mod left_free;
 mod node;
 mod nodes;
 mod operation;

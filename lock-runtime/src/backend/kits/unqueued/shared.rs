@@ -1,6 +1,6 @@
 //! The state that all locks of one store share.
 
-use super::{held::HeldOwners, nodes::Nodes};
+use super::{held::HeldOwners, left_free::LeftFree, nodes::Nodes};
 use crate::backend::kits::redis::foreign::Foreign;
 
 #[derive(Debug)]
@@ -8,10 +8,16 @@ pub(in crate::backend) struct Shared {
     pub(in crate::backend) nodes: Nodes,
     pub(super) held: HeldOwners,
     pub(super) foreign: Foreign,
+    pub(super) left_free: LeftFree,
 }
 
 impl Shared {
     pub(crate) fn of(nodes: Nodes) -> Self {
-        Self { nodes, held: HeldOwners::default(), foreign: Foreign::default() }
+        Self {
+            nodes,
+            held: HeldOwners::default(),
+            foreign: Foreign::default(),
+            left_free: LeftFree::default(),
+        }
     }
 }
