@@ -57,6 +57,8 @@ impl Keys {
 }
 
 pub(crate) struct Key {
+    /// The template, as written.
+    pub(crate) template: String,
     pub(crate) parts: Vec<KeyPart>,
     /// The names of the parameters in the key.
     pub(crate) roots: HashSet<String>,
@@ -190,7 +192,7 @@ pub(crate) fn key(template: &LitStr, names: Names<'_>) -> Result<Key> {
         );
         return Err(Error::new(span, message));
     }
-    let mut key = Key { parts: Vec::new(), roots: HashSet::new(), span };
+    let mut key = Key { template: template.value(), parts: Vec::new(), roots: HashSet::new(), span };
     for piece in pieces {
         key.parts.push(match piece {
             Piece::Literal(text) => KeyPart::Literal(text),

@@ -51,14 +51,14 @@ fn filled() -> impl Strategy<Value = (String, Vec<Piece>, Vec<String>)> {
 
 fn fill(pieces: &[Piece], values: &[String]) -> String {
     let mut values = values.iter();
-    let mut key = KeyParts::new();
+    let mut key = KeyParts::of("class");
     for piece in pieces {
         match piece {
             Piece::Literal(text) => key.literal(text),
             Piece::Placeholder { path, .. } => key.value(path, values.next().expect("one each")),
         }
     }
-    key.finish().expect("no empty value")
+    key.finish().expect("no empty value").name
 }
 
 /// Recovers the values in `name` from one promise of the grammar alone: values have no separators.

@@ -5,10 +5,10 @@ use std::borrow::Cow;
 use http::request::Parts;
 use lock_runtime::{
     __private::{
-        KeyParts,
+        KeyParts, class,
         template::{self, Piece},
     },
-    LockError, LockErrorKind, LockKey,
+    IntoLockKey, LockError, LockErrorKind, LockKey,
 };
 use uuid::Uuid;
 
@@ -22,7 +22,11 @@ use source::Source;
 
 /// A template of a key, such as `user:<id:u64>`: text with placeholders for values in the request.
 #[derive(Debug)]
-pub(crate) struct KeyTemplate(Vec<Segment>);
+pub(crate) struct KeyTemplate {
+    segments: Vec<Segment>,
+    /// The text of the template, as the class of its locks.
+    class: &'static str,
+}
 
 #[derive(Debug, PartialEq)]
 enum Segment {
@@ -50,7 +54,7 @@ impl KeyTemplate {
         if let [Segment::Literal(name)] = segments.as_slice() {
             LockKey::new(name)?;
         }
-        Ok(Self(segments))
+        Ok(Self { segments, class: class::of_template(text) })
     }
 
     /// Builds the key, with a value for each source.
@@ -58,8 +62,8 @@ impl KeyTemplate {
         &self,
         value_of: impl Fn(&Source) -> Result<Cow<'a, str>, KeyRejection>,
     ) -> Result<LockKey, KeyRejection> {
-        let mut key = KeyParts::new();
-        for segment in &self.0 {
+        let mut key = KeyParts::of(self.class);
+        for segment in &self.segments {
             match segment {
                 Segment::Literal(text) => key.literal(text),
                 Segment::Value { source, ty } => push(&mut key, source, *ty, &value_of(source)?)?,
@@ -67,7 +71,7 @@ impl KeyTemplate {
         }
         let name = key.finish().map_err(|empty| KeyRejection::internal(empty.to_string()))?;
         // The literals were checked and the values are encoded, so only the length can be refused.
-        LockKey::new(name).map_err(|error| {
+        name.into_lock_key("").map_err(|error| {
             KeyRejection::bad_request("the values that name the lock are too long").with_source(error)
         })
     }
@@ -120,7 +124,7 @@ impl KeyExtractor for KeyTemplate {
     #[cfg(feature = "axum")]
     fn extract(&self, parts: &mut Parts) -> Result<Option<LockKey>, KeyRejection> {
         let in_route = |segment: &Segment| matches!(segment, Segment::Value { source: Source::Param(_), .. });
-        let params = if self.0.iter().any(in_route) { Some(route::params(parts)?) } else { None };
+        let params = if self.segments.iter().any(in_route) { Some(route::params(parts)?) } else { None };
         let values = |source: &Source| match (source, &params) {
             (Source::Param(name), Some(params)) => route::value(name, || params.iter()).map(Cow::Borrowed),
             _ => source.value(parts),

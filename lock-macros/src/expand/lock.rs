@@ -49,7 +49,7 @@ pub(super) fn acquire(plan: &Plan, function: &Ident, runtime: &TokenStream) -> [
 }
 
 /// Creates a block that builds a lock's name.
-pub(crate) fn name(Key { parts, span, .. }: &Key, runtime: &TokenStream) -> TokenStream {
+pub(crate) fn name(Key { template, parts, span, .. }: &Key, runtime: &TokenStream) -> TokenStream {
     let key = local("key");
     let parts = parts.iter().map(|part| match part {
         KeyPart::Literal(text) => quote!(#key.literal(#text);),
@@ -64,7 +64,7 @@ pub(crate) fn name(Key { parts, span, .. }: &Key, runtime: &TokenStream) -> Toke
         }
     });
     quote! {{
-        let mut #key = #runtime::KeyParts::new();
+        let mut #key = #runtime::KeyParts::of(#template);
         #(#parts)*
         #key
     }}

@@ -7,7 +7,7 @@ fn charge<'a>(
             ::core::concat!(::core::module_path!(), "::charge"),
             ::lock_runtime::__private::default_manager(),
             {
-                let mut key = ::lock_runtime::__private::KeyParts::new();
+                let mut key = ::lock_runtime::__private::KeyParts::of("user:<id>");
                 key.literal("user:");
                 key.value("id", &id);
                 key

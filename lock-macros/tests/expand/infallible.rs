@@ -3,7 +3,7 @@ async fn report() {
         ::core::concat!(::core::module_path!(), "::report"),
         ::lock_runtime::__private::default_manager(),
         {
-            let mut key = ::lock_runtime::__private::KeyParts::new();
+            let mut key = ::lock_runtime::__private::KeyParts::of("report");
             key.literal("report");
             key
         },

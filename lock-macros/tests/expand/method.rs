@@ -13,14 +13,16 @@ async fn charge(
         crate::facade::__private::manager(&self.locks),
         [
             {
-                let mut key = crate::facade::__private::KeyParts::new();
+                let mut key = crate::facade::__private::KeyParts::of(
+                    "<self.tenant>/<user.id>",
+                );
                 key.value("self.tenant", &self.tenant);
                 key.literal("/");
                 key.value("user.id", &user.id);
                 key
             },
             {
-                let mut key = crate::facade::__private::KeyParts::new();
+                let mut key = crate::facade::__private::KeyParts::of("report");
                 key.literal("report");
                 key
             },

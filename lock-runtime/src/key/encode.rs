@@ -5,6 +5,8 @@ use std::{
     fmt::{self, Write},
 };
 
+use crate::{IntoLockKey, LockError, LockKey};
+
 /// A value that may be part of a lock key: any value that implements [`Display`](fmt::Display).
 ///
 /// An [`Option`] is not a `KeyValue` (it does not implement `Display`). This prevents a missing value from making all
@@ -39,16 +41,16 @@ impl<T: fmt::Display + ?Sized> Extracted for T {}
 #[derive(Debug)]
 pub struct KeyParts {
     name: String,
+    class: &'static str,
     refused: Option<EmptyValue>,
 }
 
 impl KeyParts {
-    /// Creates an empty name.
+    /// Creates an empty name of this class, which is the template.
     #[must_use]
-    #[expect(clippy::new_without_default, reason = "there is no lock without a name")]
-    pub fn new() -> Self {
+    pub fn of(class: &'static str) -> Self {
         // Long enough for most names, which are then allocated only once.
-        Self { name: String::with_capacity(64), refused: None }
+        Self { name: String::with_capacity(64), class, refused: None }
     }
 
     /// Appends a literal of the template.
@@ -77,16 +79,31 @@ impl KeyParts {
         }
     }
 
-    /// Returns the name.
+    /// Returns the name with its class.
     ///
     /// # Errors
     ///
     /// Returns an error if a value was empty or its `Display` failed. The error names the first such value.
-    pub fn finish(self) -> Result<String, EmptyValue> {
+    pub fn finish(self) -> Result<Named, EmptyValue> {
         match self.refused {
-            None => Ok(self.name),
+            None => Ok(Named { name: self.name, class: self.class }),
             Some(refused) => Err(refused),
         }
+    }
+}
+
+/// A name that was put together, and its class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// The name, which is not validated yet.
+    pub name: String,
+    /// The template.
+    pub class: &'static str,
+}
+
+impl IntoLockKey for Named {
+    fn into_lock_key(self, prefix: &str) -> Result<LockKey, LockError> {
+        Ok(self.name.into_lock_key(prefix)?.with_class(self.class))
     }
 }
 
@@ -153,9 +170,9 @@ mod tests {
     use super::*;
 
     fn encoded(value: &str) -> String {
-        let mut key = KeyParts::new();
+        let mut key = KeyParts::of("class");
         key.value("id", value);
-        key.finish().expect(value)
+        key.finish().expect(value).name
     }
 
     #[test]
@@ -176,17 +193,17 @@ mod tests {
                 self.0.fmt(f)
             }
         }
-        let mut key = KeyParts::new();
+        let mut key = KeyParts::of("class");
         key.literal("x:");
         key.value("id", &Id(7));
         key.literal("/~:");
         key.value("n", &-5_i8);
-        assert_eq!(key.finish().expect("valid"), "x:id%3A7/~:-5");
+        assert_eq!(key.finish().expect("valid").name, "x:id%3A7/~:-5");
     }
 
     #[test]
     fn the_first_empty_value_is_named() {
-        let mut key = KeyParts::new();
+        let mut key = KeyParts::of("class");
         key.literal("user:");
         key.value("user.id", "");
         key.value("other", "");
@@ -207,7 +224,7 @@ mod tests {
                 Err(fmt::Error)
             }
         }
-        let mut key = KeyParts::new();
+        let mut key = KeyParts::of("class");
         key.value("it", &Broken);
         assert_eq!(
             key.finish().expect_err("failed").to_string(),

@@ -1,5 +1,6 @@
 //! The name of a lock.
 
+pub mod class;
 pub(crate) mod encode;
 pub(crate) mod parse;
 pub mod template;
@@ -38,13 +39,15 @@ pub struct LockKey {
     stored: Arc<str>,
     /// The byte offset at which the name begins.
     start: usize,
+    /// `None` if the program states no class.
+    class: Option<&'static str>,
 }
 
 impl LockKey {
     /// Creates a key from a name that was validated.
     pub(crate) fn joined(prefix: &str, name: &str) -> Self {
         let stored = if prefix.is_empty() { Arc::from(name) } else { Arc::from([prefix, name].concat()) };
-        Self { stored, start: prefix.len() }
+        Self { stored, start: prefix.len(), class: None }
     }
 
     /// Returns the name of the lock, without the prefix.
@@ -57,6 +60,38 @@ impl LockKey {
     #[must_use]
     pub fn stored(&self) -> &str {
         &self.stored
+    }
+
+    /// Sets the class of the lock: a name that all locks of one place in the program share, such as `user:<id>`.
+    /// Metrics and traces state the class instead of the name, of which there may be millions.
+    ///
+    /// The attribute, the layer and `lock_key!` set their template as the class. The class is no part of the name:
+    /// keys of different classes may be equal.
+    ///
+    /// ```
+    /// use lock_runtime::LockKey;
+    ///
+    /// let key = LockKey::new("invoice:2026-11")?.with_class("invoice:<month>");
+    /// assert_eq!(key.class(), "invoice:<month>");
+    /// assert_eq!(key, LockKey::new("invoice:2026-11")?);
+    /// # Ok::<(), lock_runtime::LockError>(())
+    /// ```
+    #[must_use]
+    pub const fn with_class(mut self, class: &'static str) -> Self {
+        self.class = Some(class);
+        self
+    }
+
+    /// Like [`with_class`](Self::with_class), for a key without a class.
+    pub(crate) fn or_class(mut self, class: Option<&'static str>) -> Self {
+        self.class = self.class.or(class);
+        self
+    }
+
+    /// Returns the [class](Self::with_class) of the lock; `other` if it has none.
+    #[must_use]
+    pub fn class(&self) -> &'static str {
+        self.class.unwrap_or(class::OTHER)
     }
 
     #[cfg(any(feature = "memory", feature = "redis"))]

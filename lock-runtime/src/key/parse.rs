@@ -45,7 +45,11 @@ pub trait IntoLockKey {
 
 impl IntoLockKey for LockKey {
     fn into_lock_key(self, prefix: &str) -> Result<LockKey, LockError> {
-        Ok(if self.prefix() == prefix { self } else { Self::joined(prefix, self.as_str()) })
+        Ok(if self.prefix() == prefix {
+            self
+        } else {
+            Self::joined(prefix, self.as_str()).or_class(self.class)
+        })
     }
 }
 

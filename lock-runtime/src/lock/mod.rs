@@ -33,6 +33,13 @@ impl Lock {
 
     option_methods!();
 
+    /// Sets the [class](LockKey::with_class) of the lock, for metrics and traces. The default is the class of the key,
+    /// or else the manager's.
+    pub fn class(mut self, class: &'static str) -> Self {
+        self.key = self.key.map(|key| key.with_class(class));
+        self
+    }
+
     /// Acquires the lock, waiting for at most [`wait`](Self::wait).
     ///
     /// # Errors

@@ -81,6 +81,15 @@ impl MultiLock {
 
     option_methods!();
 
+    /// Sets the [class](LockKey::with_class) of all these locks, for metrics and traces. The default is the class of
+    /// each key, or else the manager's.
+    pub fn class(mut self, class: &'static str) -> Self {
+        let classed =
+            |LockId { key, mode }: &LockId| LockId { key: key.clone().with_class(class), mode: *mode };
+        self.locks = self.locks.map(|locks| locks.iter().map(classed).collect());
+        self
+    }
+
     /// Acquires all the locks, one after the other, waiting for at most [`wait`](Self::wait) in total.
     ///
     /// If one of the locks cannot be acquired, the locks that were acquired before it are released.

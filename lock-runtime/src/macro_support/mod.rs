@@ -16,14 +16,15 @@ use std::{
 use pin_project_lite::pin_project;
 
 use crate::{
-    Lock, LockError, LockErrorKind, LockGuard, LockKey, LockManager, MultiGuard, MultiLock,
+    IntoLockKey, Lock, LockError, LockErrorKind, LockGuard, LockKey, LockManager, MultiGuard, MultiLock,
     manager::current_manager, options::LockOptions, section::run::Raced,
 };
 
 pub use crate::{
     guard::set::Guards,
     key::{
-        encode::{Extracted, KeyParts, KeyValue},
+        class,
+        encode::{Extracted, KeyParts, KeyValue, Named},
         template,
     },
     macro_support::outcome::{
@@ -122,14 +123,14 @@ impl Options {
 }
 
 /// Returns the name of a lock. The error says where the template stands.
-fn name(key: KeyParts, place: impl fmt::Display) -> Result<String, LockError> {
+fn name(key: KeyParts, place: impl fmt::Display) -> Result<Named, LockError> {
     key.finish().map_err(|empty| LockError::new(LockErrorKind::InvalidKey, format!("{place}: {empty}")))
 }
 
 /// Returns the result of `lock_key!`.
 #[track_caller]
 pub fn lock_key(key: KeyParts) -> Result<LockKey, LockError> {
-    LockKey::new(name(key, format_args!("`lock_key!` at {}", Location::caller()))?)
+    name(key, format_args!("`lock_key!` at {}", Location::caller()))?.into_lock_key("")
 }
 
 fn no_manager(function: &str) -> LockError {

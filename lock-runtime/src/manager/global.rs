@@ -27,6 +27,7 @@ tokio::task_local! {
 /// # Ok(())
 /// # }
 /// ```
+#[expect(clippy::result_large_err, reason = "called once")]
 pub fn set_global(manager: LockManager) -> Result<(), AlreadySet> {
     GLOBAL.set(manager).map_err(AlreadySet)
 }

@@ -8,7 +8,7 @@ pub use self::global::{AlreadySet, global, set_global, with_manager};
 use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
-    Limits, Lock, LockError, LockErrorKind, MultiLock,
+    Limits, Lock, LockError, LockErrorKind, LockKey, MultiLock,
     backend::{Backend, Capabilities},
     background,
     engine::Engine,
@@ -39,6 +39,8 @@ use crate::{
 pub struct LockManager {
     engine: Arc<Engine>,
     prefix: Arc<str>,
+    /// The class of the locks whose key has none.
+    class: Option<&'static str>,
     defaults: LockOptions,
 }
 
@@ -126,6 +128,7 @@ impl LockManager {
         }
         Self {
             prefix: can.default_prefix().into(),
+            class: None,
             engine: Engine::new(backend, Limits::default()),
             defaults,
         }
@@ -141,7 +144,7 @@ impl LockManager {
     /// Nothing is sent to the store yet. If the name is invalid, acquiring the lock returns an error.
     #[must_use = "a lock does nothing until it is acquired"]
     pub fn lock(&self, key: impl IntoLockKey) -> Lock {
-        Lock::new(Arc::clone(&self.engine), key.into_lock_key(&self.prefix), self.defaults)
+        Lock::new(Arc::clone(&self.engine), self.key(key), self.defaults)
     }
 
     /// Returns a [`MultiLock`] for the locks named `keys`: acquiring it acquires all of them or none.
@@ -150,8 +153,20 @@ impl LockManager {
     /// error.
     #[must_use = "locks do nothing until they are acquired"]
     pub fn all(&self, keys: impl IntoIterator<Item = impl IntoLockKey>) -> MultiLock {
-        let keys = keys.into_iter().map(|key| key.into_lock_key(&self.prefix)).collect();
+        let keys = keys.into_iter().map(|key| self.key(key)).collect();
         MultiLock::new(Arc::clone(&self.engine), keys, self.defaults)
+    }
+
+    fn key(&self, key: impl IntoLockKey) -> Result<LockKey, LockError> {
+        Ok(key.into_lock_key(&self.prefix)?.or_class(self.class))
+    }
+
+    /// Sets the [class](LockKey::with_class) of the locks whose key has none, for metrics and traces; `other` by
+    /// default.
+    #[must_use]
+    pub fn class(mut self, class: &'static str) -> Self {
+        self.class = Some(class);
+        self
     }
 
     /// Sets how long a [lease](crate::docs::glossary#locks) lasts if it is not renewed: between 100 ms and 24 h; by
