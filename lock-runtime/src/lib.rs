@@ -101,6 +101,8 @@
 //!   ring). ZooKeeper's driver always brings AWS-LC into the build.
 //! * `tls`: what both features enable. Enabled alone, it is for programs that install a default `CryptoProvider`; without
 //!   one, connecting with TLS fails with `Unsupported`. PostgreSQL's driver needs one of the two features.
+//! * `metrics`: the library records [metrics](docs::operation#metrics), for the recorder that the program installs with the
+//!   crate of this name.
 //! * `axum`: [`LockError`] implements `IntoResponse`, and [`HeldLock`] and [`HeldLocks`] are extractors. If a handler
 //!   uses one of these types without this feature, the compiler reports that "the trait bound `Handler<_, _>` is not
 //!   satisfied", or that `LockError` does not implement `IntoResponse`. lock-tower's own `axum` feature, which is on by
@@ -129,6 +131,10 @@ mod log_limiter;
 #[expect(clippy::missing_errors_doc, reason = "hidden, behind `__private`")]
 mod macro_support;
 mod manager;
+#[cfg(feature = "metrics")]
+pub mod metrics;
+#[cfg(not(feature = "metrics"))]
+mod metrics;
 #[cfg(test)]
 mod mock;
 mod options;

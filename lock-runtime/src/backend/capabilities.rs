@@ -22,6 +22,7 @@ pub struct Capabilities {
     longest_ttl: Option<Duration>,
     modes: Modes,
     default_prefix: &'static str,
+    name: &'static str,
 }
 
 impl Capabilities {
@@ -36,6 +37,7 @@ impl Capabilities {
             longest_ttl: None,
             modes: Modes::exclusive(),
             default_prefix: "lock:",
+            name: "other",
         }
     }
 
@@ -82,6 +84,13 @@ impl Capabilities {
         self
     }
 
+    /// Sets the name of the kind of store, such as `redis`, for metrics and traces; `other` by default.
+    #[must_use]
+    pub const fn named(mut self, name: &'static str) -> Self {
+        self.name = name;
+        self
+    }
+
     /// Returns whether locks are exclusive among all processes that use the store, not only among the tasks of this
     /// process.
     #[must_use]
@@ -121,6 +130,12 @@ impl Capabilities {
     #[must_use]
     pub const fn default_prefix(&self) -> &'static str {
         self.default_prefix
+    }
+
+    /// Returns the name of the kind of store, such as `redis`. Metrics and traces state the name in the label `store`.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        self.name
     }
 }
 
@@ -185,6 +200,15 @@ impl Modes {
 pub enum Mode {
     /// One holder.
     Exclusive,
+}
+
+impl Mode {
+    /// Returns the name of the mode, for metrics.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Exclusive => "exclusive",
+        }
+    }
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ use crate::{
         schedule::{FAILED, NOT_SENT, Scheduled, UNANSWERED},
         terms::{Origin, Terms},
     },
+    metrics::HoldEnd,
     process::Process,
     sync::{check_or_wait, lock},
     time::{
@@ -406,6 +407,25 @@ impl Turn {
             self.hold.changed.notify_waiters();
         }
         first
+    }
+
+    /// Returns how the use of the lock ends for a holder that leaves at `now` without a release, and for how long the
+    /// lock's deadline has passed, if it has. From the deadline on, another client may have got the lock.
+    pub(crate) fn left_at(&self, now: Instant) -> (HoldEnd, Option<Duration>) {
+        let deadline = self.hold.deadline();
+        // The deadline of a session that has ended is zero, so that the time since the deadline is not known.
+        let late = match deadline.as_nanos() {
+            0 => Some(Duration::ZERO),
+            _ => (now > deadline).then(|| now.saturating_duration_since(deadline)),
+        };
+        let end = if self.is_valid(now) {
+            HoldEnd::Dropped
+        } else if matches!(self.hold.cause(now), Cause::MaxHold) {
+            HoldEnd::MaxHold
+        } else {
+            HoldEnd::Lost
+        };
+        (end, late)
     }
 
     /// Completes when the turn is no longer valid, at its deadline at the latest.

@@ -35,6 +35,7 @@ use crate::{
         cohort::Cohorts, in_flight::InFlight, releaser::Releaser, renewal::Renewals, terms::Origin,
         unpolled::Waiting,
     },
+    metrics::Metrics,
     process::Process,
     sync::check_or_wait,
 };
@@ -46,6 +47,7 @@ pub(crate) struct Engine {
     pub(crate) renewals: Arc<Renewals>,
     pub(crate) releaser: Arc<Releaser>,
     pub(crate) limits: Limits,
+    pub(crate) metrics: Arc<Metrics>,
     /// The number of acquisitions in progress. An acquisition that ends without a guard is counted until everything
     /// that the acquisition leaves in the store has been passed to the releaser.
     pub(crate) asking: Arc<InFlight>,
@@ -61,14 +63,16 @@ pub(crate) struct Engine {
 impl Engine {
     pub(crate) fn new(backend: Arc<dyn Backend>, limits: Limits) -> Arc<Self> {
         let cohorts = Cohorts::new(limits);
+        let metrics = Arc::new(Metrics::of(backend.capabilities().name()));
         Arc::new(Self {
             process: backend.capabilities().is_shared_between_processes().then(Process::this),
             backend,
             waiting: Waiting::new(&cohorts),
             cohorts,
             renewals: Arc::default(),
-            releaser: Releaser::new(background::handle()),
+            releaser: Releaser::new(background::handle(), Arc::clone(&metrics)),
             limits,
+            metrics,
             asking: Arc::default(),
             held: AtomicUsize::new(0),
             shut_down: AtomicBool::new(false),

@@ -17,9 +17,10 @@ use std::{
 use tokio::sync::Notify;
 
 use crate::{
-    backend::{LeaseId, LossNotifier, Renew, Renewal},
+    backend::{LeaseId, LockId, LossNotifier, Renew, Renewal},
     background,
     engine::{hold::Hold, loss::Cause},
+    metrics::{Metrics, Renewed},
     sync::Sharded,
     time::{
         clock::{self, Instant},
@@ -42,6 +43,8 @@ const LONGEST_IDLE_SLEEP: Duration = Duration::from_secs(60);
 pub(crate) trait LossHandler: Send + Sync + 'static {
     /// Returns the renewals, which live as long as the engine.
     fn renewals(&self) -> &Arc<Renewals>;
+
+    fn metrics(&self) -> &Metrics;
 
     /// Returns the part of the store that renews leases, if the store has one.
     fn renewal(&self) -> Option<&dyn Renew>;
@@ -356,6 +359,13 @@ async fn renew<H: LossHandler>(handler: Arc<H>, holds: Vec<Arc<Hold>>) {
     let answers = tokio::time::timeout(renewal_limit(remaining), store.renew(&ids)).await;
     for answer in answers.unwrap_or_default() {
         let Some(hold) = open.holds.next() else { return };
+        let left = hold.remaining(Instant::now());
+        let renewed = match answer {
+            Renewal::Renewed(_) if !left.is_zero() => Renewed::Yes,
+            Renewal::Renewed(_) | Renewal::NotHeld => Renewed::Lost,
+            Renewal::Unknown(_) => Renewed::Failed,
+        };
+        record(&handler, &hold, renewed, left);
         match answer {
             Renewal::Renewed(until) if hold.renewed(until) => open.renewed.push(hold),
             Renewal::Renewed(_) => lost(&handler, &hold, hold.cause(Instant::now())),
@@ -389,12 +399,19 @@ impl<H: LossHandler> Drop for NotPutBack<'_, H> {
         }
         self.handler.renewals().put(&self.renewed);
         for hold in self.holds.as_slice() {
+            record(self.handler, hold, Renewed::Unanswered, hold.remaining(now));
             try_again(self.handler, hold);
         }
         for hold in self.holds.as_slice() {
             tracing::debug!(key = %hold.key(), "renewal was not answered, trying again while the lease lasts");
         }
     }
+}
+
+/// Records a renewal of a lease that has this validity left.
+fn record<H: LossHandler>(handler: &Arc<H>, hold: &Hold, renewed: Renewed, left: Duration) {
+    let LockId { key, mode } = &hold.lock;
+    handler.metrics().meter(key.class(), mode.name()).renewed(renewed, left);
 }
 
 fn try_again<H: LossHandler>(handler: &Arc<H>, hold: &Arc<Hold>) {

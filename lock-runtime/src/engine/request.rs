@@ -4,6 +4,7 @@ use crate::{
     LockError, LockErrorKind,
     backend::{Capabilities, LockId, Wait},
     engine::terms::Terms,
+    metrics::{Meter, Metrics},
     options::LockOptions,
 };
 
@@ -18,6 +19,11 @@ impl Request {
     /// Returns the terms that a lease has to meet to serve this request.
     pub(crate) fn terms(&self) -> Terms {
         Terms { ttl: self.options.ttl, auto_renew: self.options.auto_renew }
+    }
+
+    /// Returns the metrics of this request's lock.
+    pub(crate) fn meter(&self, metrics: &Metrics) -> Meter {
+        metrics.meter(self.lock.key.class(), self.lock.mode.name())
     }
 
     /// Fails, before the store is asked, if the request is invalid or exceeds the store's capabilities.

@@ -12,6 +12,7 @@ use crate::{
         permit::Permit,
         renewal::{LossHandler, Renewals},
     },
+    metrics::Metrics,
     time::{clock::Instant, deadline::margin},
 };
 
@@ -124,6 +125,10 @@ impl GrantReceiver for Engine {
 impl LossHandler for Engine {
     fn renewals(&self) -> &Arc<Renewals> {
         &self.renewals
+    }
+
+    fn metrics(&self) -> &Metrics {
+        &self.metrics
     }
 
     fn renewal(&self) -> Option<&dyn Renew> {

@@ -28,6 +28,7 @@ use crate::{
         permit::Permit,
         turn_end::TurnEnd,
     },
+    metrics::{HoldEnd, Holding},
     time::clock::Instant,
 };
 
@@ -53,18 +54,26 @@ pub struct LockGuard {
     leaves: bool,
     /// Whether the lock was re-entered by this guard, which then counts as one more hold.
     reentered: bool,
+    pub(crate) holding: Holding,
 }
 
 impl LockGuard {
-    pub(crate) fn new(turn: Arc<Turn>, mut permit: Permit) -> Self {
+    /// Creates the guard of a turn that begins at `now`.
+    pub(crate) fn new(turn: Arc<Turn>, mut permit: Permit, now: Instant) -> Self {
         permit.entered();
-        Self { turn, permit, leaves: true, reentered: false }
+        Self { turn, permit, leaves: true, reentered: false, holding: Holding::since(now) }
     }
 
     /// Creates another guard of the same turn. The new guard is valid no longer than the turn, and its release has no
     /// effect.
     pub(crate) fn again(&self) -> Self {
-        Self { turn: Arc::clone(&self.turn), permit: self.permit.again(), leaves: false, reentered: false }
+        Self {
+            turn: Arc::clone(&self.turn),
+            permit: self.permit.again(),
+            leaves: false,
+            reentered: false,
+            holding: Holding::again(),
+        }
     }
 
     /// Turns a guard made by [`again`](Self::again) into a guard by which the lock is re-entered.
@@ -157,13 +166,16 @@ impl LockGuard {
             return Err(self.turn.loss());
         }
         let engine = self.permit.engine();
-        if std::mem::replace(&mut self.leaves, false)
+        let released = if std::mem::replace(&mut self.leaves, false)
             && engine.end_turn(&self.turn, TurnEnd::Left(&self.permit), now) == AfterTurn::Release
         {
             release_in_store(engine, &self.turn.hold).await
         } else {
             Ok(())
-        }
+        };
+        let is_lost = released.as_ref().is_err_and(|error| error.kind() == LockErrorKind::Lost);
+        self.holding.ends(if is_lost { HoldEnd::Lost } else { HoldEnd::Released }, now, None);
+        released
     }
 
     /// Returns an error if the lock was re-entered by this guard, and the turn ends before `until`.
@@ -261,9 +273,17 @@ impl Drop for LockGuard {
             self.turn.leave_reentered();
         }
         // In a forked child, the hold is the parent's, and the mutexes on this path may have been locked at the fork.
-        if self.leaves && self.turn.hold.is_here() {
-            let why = TurnEnd::Left(&self.permit);
-            self.permit.engine().end_turn_in_background(&self.turn, why, Instant::now());
+        if !self.turn.hold.is_here() {
+            return;
+        }
+        if self.leaves {
+            let now = Instant::now();
+            let (end, late) = self.turn.left_at(now);
+            self.holding.ends(end, now, late);
+            self.permit.engine().end_turn_in_background(&self.turn, TurnEnd::Left(&self.permit), now);
+        } else if self.holding.is_open() {
+            // The future of the release was dropped.
+            self.holding.ends(HoldEnd::Released, Instant::now(), None);
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::{
     },
     guard,
     lock::acquire::{self, Pending, Started},
+    metrics::Acquisition,
     options::{LockOptions, WaitFor, option_methods},
     section::scope,
 };
@@ -159,9 +160,11 @@ impl MultiLock {
     ) -> Result<Option<Vec<LockGuard>>, LockError> {
         while let Some(request) = requests.get(held.len()) {
             let (id, lock) = (self.engine.cohorts.next_id(), &request.lock);
+            let acquisition = request.meter(&self.engine.metrics).begin();
             match acquire::start(&self.engine, request, id).await {
-                Ok(Started::Acquired(guard)) => held.push(guard),
+                Ok(Started::Acquired(guard)) => held.push(acquire::ended(acquisition, Ok(guard))?),
                 Ok(Started::Waits { pending, .. }) => {
+                    let pending = (acquisition, pending);
                     let (engine, requests) = (Arc::clone(&self.engine), Arc::clone(requests));
                     let others = wait_for_others(engine, requests, held, pending, id);
                     // The boxed future owns the locks that are already held: if it is given up, these locks are
@@ -171,7 +174,10 @@ impl MultiLock {
                         unpolled::watch(&self.engine.waiting, id, lock, Withheld::Locks, None, others);
                     return others.await.transpose();
                 }
-                Err(error) => return Err(error.with_key(&lock.key)),
+                Err(error) => {
+                    acquisition.failed(error.kind());
+                    return Err(error.with_key(&lock.key));
+                }
             }
         }
         Ok(Some(held))
@@ -184,7 +190,7 @@ async fn wait_for_others(
     engine: Arc<Engine>,
     requests: Arc<[Request]>,
     held: Vec<LockGuard>,
-    first: Pending,
+    first: (Acquisition, Pending),
     id: u64,
 ) -> Result<Vec<LockGuard>, LockError> {
     // Declared first, so that this acquisition is counted until the held locks are dropped.
@@ -192,14 +198,19 @@ async fn wait_for_others(
     let (mut held, mut first) = (held, Some(first));
     while let Some(request) = requests.get(held.len()) {
         let next = async {
-            let pending = match first.take() {
-                Some(pending) => pending,
-                None => match acquire::start(&engine, request, id).await? {
-                    Started::Acquired(guard) => return Ok(guard),
-                    Started::Waits { pending, .. } => pending,
-                },
+            let (acquisition, started) = match first.take() {
+                Some((acquisition, pending)) => (acquisition, Ok(Started::Waits { pending, task: None })),
+                None => (request.meter(&engine.metrics).begin(), acquire::start(&engine, request, id).await),
             };
-            pending.await
+            let acquired = match started {
+                Ok(Started::Acquired(guard)) => Ok(guard),
+                Ok(Started::Waits { pending, .. }) => {
+                    let _waits = acquisition.waits();
+                    pending.await
+                }
+                Err(error) => Err(error),
+            };
+            acquire::ended(acquisition, acquired)
         };
         let next = tokio::select! {
             biased;

@@ -2,6 +2,7 @@
 
 mod host;
 mod leases;
+mod metrics;
 mod postgres;
 mod postgres_advisory;
 mod postgres_hand_over;
@@ -38,6 +39,7 @@ pub enum Edit {
 pub fn mutants() -> impl Iterator<Item = &'static Mutant> {
     [
         leases::MUTANTS,
+        metrics::MUTANTS,
         waiting::MUTANTS,
         releases::MUTANTS,
         sections::MUTANTS,

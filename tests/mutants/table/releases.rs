@@ -58,8 +58,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "clean_up_asleep_after_the_healing",
         edits: &[Rust {
             file: "engine/releaser/mod.rs",
-            from: "        Self::with_pause(background, |probe| backoff(probe).min(PROBE_PAUSE))",
-            to: "        Self::with_pause(background, |probe| {
+            from: "        Self::with_pause(background, metrics, |probe| backoff(probe).min(PROBE_PAUSE))",
+            to: "        Self::with_pause(background, metrics, |probe| {
             backoff(probe).min(PROBE_PAUSE) * if mutant!() { 1 << probe.min(10) } else { 1 }
         })",
         }],

@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use crate::{LockError, sync::lock, time::clock::Instant};
+use crate::{LockError, metrics, sync::lock, time::clock::Instant};
 
 /// Logs each outage of a store once, however many connections and callers notice the outage.
 ///
@@ -11,8 +11,11 @@ use crate::{LockError, sync::lock, time::clock::Instant};
 /// refusal.
 #[derive(Debug)]
 pub(crate) struct Outage {
-    /// The name of the store, with its address.
-    store: String,
+    /// The name of the kind of store, for the metrics.
+    store: &'static str,
+    /// The product that the server runs, such as `Redis`.
+    product: &'static str,
+    address: String,
     /// The consequence of an outage, for the log.
     consequence: &'static str,
     state: Mutex<State>,
@@ -31,8 +34,19 @@ enum State {
 
 impl Outage {
     /// Creates the state of a store that has not failed so far.
-    pub(crate) fn of(store: String, consequence: &'static str) -> Self {
-        Self { store, consequence, state: Mutex::new(State::Reached(Instant::from_nanos(0))) }
+    pub(crate) fn of(
+        store: &'static str,
+        product: &'static str,
+        address: String,
+        consequence: &'static str,
+    ) -> Self {
+        Self {
+            store,
+            product,
+            address,
+            consequence,
+            state: Mutex::new(State::Reached(Instant::from_nanos(0))),
+        }
     }
 
     /// Records that the store cannot be reached, as shown by the failure of an attempt or a connection that began at
@@ -50,23 +64,25 @@ impl Outage {
             State::Away { .. } => return,
         }
         drop(state);
-        let Self { store, consequence, .. } = self;
+        metrics::connection(self.store, &self.address, false);
+        let Self { product, address, consequence, .. } = self;
         if refused {
-            tracing::error!(%error, "{store} refuses us: {consequence} until the configuration is fixed");
+            tracing::error!(%error, "{product} at {address} refuses us: {consequence} until the configuration is fixed");
         } else {
-            tracing::warn!(%error, "{store} cannot be reached: {consequence} until it can");
+            tracing::warn!(%error, "{product} at {address} cannot be reached: {consequence} until it can");
         }
     }
 
     /// Records that the store was reached.
     pub(crate) fn ends(&self) {
+        metrics::connection(self.store, &self.address, true);
         let now = Instant::now();
         let mut state = lock(&self.state);
         if let State::Away { since, .. } = *state {
             *state = State::Reached(now);
             drop(state);
             let outage = now.saturating_duration_since(since);
-            tracing::info!(?outage, "{} can be reached again", self.store);
+            tracing::info!(?outage, "{} at {} can be reached again", self.product, self.address);
         }
     }
 }

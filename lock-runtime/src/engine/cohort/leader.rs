@@ -60,11 +60,12 @@ impl Leader {
         &self.reporter
     }
 
-    /// Records that the store granted the lock.
-    pub(crate) fn granted(mut self, turn: &Arc<Turn>, now: Instant) {
+    /// Records that the store granted the lock. Returns whether the store had said before that another client held the
+    /// lock.
+    pub(crate) fn granted(mut self, turn: &Arc<Turn>, now: Instant) -> bool {
         self.leads = false;
         let CohortReporter { cohorts, lock, id } = &self.reporter;
-        cohorts.granted(lock, *id, turn, now);
+        cohorts.granted(lock, *id, turn, now)
     }
 }
 

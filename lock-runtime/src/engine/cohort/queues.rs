@@ -218,16 +218,17 @@ impl Cohorts {
         }
     }
 
-    /// Records that the store granted the lock to the attempt `id`.
-    pub(super) fn granted(&self, lock: &LockId, id: u64, turn: &Arc<Turn>, now: Instant) {
-        if let Some(cohort) = self.lock(lock).get_mut(lock)
-            && cohort.is_led_by(id)
-        {
-            cohort.state = State::Holding { turn: Arc::clone(turn), tenure: Tenure::begin(now) };
-            if !cohort.waiters.is_empty() {
-                self.first_answer.notify_waiters();
-            }
+    /// Records that the store granted the lock to the attempt `id`. Returns whether the store had said before that
+    /// another client held the lock.
+    pub(super) fn granted(&self, lock: &LockId, id: u64, turn: &Arc<Turn>, now: Instant) -> bool {
+        let mut cohorts = self.lock(lock);
+        let Some(cohort) = cohorts.get_mut(lock).filter(|cohort| cohort.is_led_by(id)) else { return false };
+        let was_held = matches!(cohort.state, State::Asking { last_answer: LastAnswer::Held, .. });
+        cohort.state = State::Holding { turn: Arc::clone(turn), tenure: Tenure::begin(now) };
+        if !cohort.waiters.is_empty() {
+            self.first_answer.notify_waiters();
         }
+        was_held
     }
 
     /// Lets the next waiter ask the store, if the attempt `id` leads the queue.

@@ -29,6 +29,7 @@ use crate::{
         loss::ReleaseTarget,
     },
     log_limiter::LogLimiter,
+    metrics::Metrics,
     sync::{check_or_wait, lock},
     time::{
         backoff::backoff,
@@ -43,6 +44,7 @@ const PROBE_PAUSE: Duration = Duration::from_millis(250);
 pub(crate) struct Releaser {
     /// Made before the first release, so that a destructor that releases a lock need not start the library's thread.
     background: Background,
+    metrics: Arc<Metrics>,
     pending: Arc<InFlight>,
     numbers: AtomicU64,
     queue: Mutex<Queue>,
@@ -57,13 +59,14 @@ pub(crate) struct Releaser {
 }
 
 impl Releaser {
-    pub(crate) fn new(background: Background) -> Arc<Self> {
-        Self::with_pause(background, |probe| backoff(probe).min(PROBE_PAUSE))
+    pub(crate) fn new(background: Background, metrics: Arc<Metrics>) -> Arc<Self> {
+        Self::with_pause(background, metrics, |probe| backoff(probe).min(PROBE_PAUSE))
     }
 
-    fn with_pause(background: Background, pause: fn(u32) -> Duration) -> Arc<Self> {
+    fn with_pause(background: Background, metrics: Arc<Metrics>, pause: fn(u32) -> Duration) -> Arc<Self> {
         Arc::new(Self {
             background,
+            metrics,
             pending: Arc::default(),
             numbers: AtomicU64::new(0),
             queue: Mutex::default(),
@@ -140,7 +143,8 @@ impl Releaser {
     }
 
     /// Puts a failed release among the releases in doubt, and starts the prober if necessary.
-    fn doubt(self: &Arc<Self>, entry: Entry) {
+    fn doubt(self: &Arc<Self>, mut entry: Entry) {
+        entry.in_doubt.get_or_insert_with(|| self.metrics.in_doubt(entry.releasable.key().class()));
         let mut queue = self.queue();
         queue.doubt(entry);
         if !mem::replace(&mut queue.prober_runs, true) {

@@ -9,6 +9,7 @@ use std::{
 use crate::{
     backend::Releasable,
     engine::{in_flight::InFlightGuard, loss::ReleaseTarget},
+    metrics::Counted,
     time::clock::Instant,
 };
 
@@ -28,6 +29,8 @@ pub(super) struct Entry {
     number: u64,
     /// How often the release has come into doubt.
     doubts: u32,
+    /// Counts the entry in the metrics once it has come into doubt.
+    pub(super) in_doubt: Option<Counted>,
     _pending: InFlightGuard,
 }
 
@@ -61,7 +64,7 @@ impl Entry {
         number: u64,
         pending: InFlightGuard,
     ) -> Self {
-        Self { releasable, target, until, number, doubts: 0, _pending: pending }
+        Self { releasable, target, until, number, doubts: 0, in_doubt: None, _pending: pending }
     }
 }
 

@@ -127,7 +127,9 @@ async fn who_waits_for_the_end_does_not_wait_for_the_next_probe() {
     let store = Mock::new();
     store.releases().set(Reply::Fails);
     let locks = store.manager().ttl(Duration::from_mins(10));
-    let releaser = Releaser::with_pause(background::handle(), |_| Duration::from_hours(1));
+    let releaser = Releaser::with_pause(background::handle(), Arc::new(Metrics::of("other")), |_| {
+        Duration::from_hours(1)
+    });
     for guard in many(&locks, 10).await {
         releaser.release(
             guard.turn().hold.in_store.releasable(),

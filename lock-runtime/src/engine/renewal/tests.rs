@@ -104,7 +104,7 @@ async fn the_loss_of_one_hold_of_a_session_leaves_the_others_to_their_guard() {
     }
     let guards = [one, two].map(|hold| {
         let turn = Turn::first(hold, FencingToken::from_micros(7));
-        LockGuard::new(turn, engine.permit().expect("room"))
+        LockGuard::new(turn, engine.permit().expect("room"), Instant::now())
     });
     let guard = MultiGuard::new(guards.into(), &locks.lock("k").options).expect("held");
     let [_, ended] = guard.locks() else { unreachable!("two") };
@@ -372,6 +372,10 @@ impl LossHandler for PanicsOnce {
         &self.engine.renewals
     }
 
+    fn metrics(&self) -> &Metrics {
+        self.engine.metrics()
+    }
+
     fn renewal(&self) -> Option<&dyn Renew> {
         self.engine.renewal()
     }
@@ -411,7 +415,7 @@ async fn a_shutdown_does_not_wait_for_the_retention_of_a_lost_session_lock() {
         let (session, hold) = in_session(engine, Duration::MAX);
         let turn = Turn::first(hold, FencingToken::from_micros(7));
         turn.retain_until(Instant::now() + Duration::from_secs(3_600));
-        let guard = LockGuard::new(turn, engine.permit().expect("room"));
+        let guard = LockGuard::new(turn, engine.permit().expect("room"), Instant::now());
         let loss = session.loss.lock().expect("no panic").take().expect("kept");
         if guard_leaves_first {
             session.valid_until.store(0, Ordering::SeqCst);

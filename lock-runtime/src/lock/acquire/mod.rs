@@ -16,7 +16,7 @@ use self::{
 };
 use crate::{
     LockError, LockGuard,
-    backend::{BoxFuture, Wait},
+    backend::{BoxFuture, LockId, Wait},
     engine::{
         Engine,
         cohort::{self, Entry, Follower, Leader, Waited},
@@ -26,6 +26,7 @@ use crate::{
         turn_end::TurnEnd,
         unpolled::{self, Withheld},
     },
+    metrics::{Acquisition, HandedOver},
     section::scope,
     time::clock::{self, Instant},
 };
@@ -49,16 +50,37 @@ async fn acquire_here(engine: &Arc<Engine>, request: &Request) -> Result<LockGua
     // Without this call, a task that acquires and releases in a loop without ever waiting would starve the other tasks
     // of its runtime.
     tokio::task::coop::consume_budget().await;
-    loop {
+    let acquisition = request.meter(&engine.metrics).begin();
+    let acquired = loop {
         let id = engine.cohorts.next_id();
-        let (pending, task) = match start(engine, request, id).await? {
-            Started::Acquired(guard) => return Ok(guard),
-            Started::Waits { pending, task } => (pending, task),
+        let (pending, task) = match start(engine, request, id).await {
+            Ok(Started::Acquired(guard)) => break Ok(guard),
+            Ok(Started::Waits { pending, task }) => (pending, task),
+            Err(error) => break Err(error),
         };
+        let _waits = acquisition.waits();
         match unpolled::watch(&engine.waiting, id, &request.lock, Withheld::Lead, task, pending).await {
-            Some(acquired) => return acquired,
-            None if request.wait.end().has_passed() => return Err(not_polled()),
+            Some(acquired) => break acquired,
+            None if request.wait.end().has_passed() => break Err(not_polled()),
             None => {}
+        }
+    };
+    ended(acquisition, acquired)
+}
+
+/// Records how an acquisition ended.
+pub(crate) fn ended(
+    acquisition: Acquisition,
+    acquired: Result<LockGuard, LockError>,
+) -> Result<LockGuard, LockError> {
+    match acquired {
+        Ok(mut guard) => {
+            acquisition.acquired(&mut guard.holding);
+            Ok(guard)
+        }
+        Err(error) => {
+            acquisition.failed(error.kind());
+            Err(error)
         }
     }
 }
@@ -140,7 +162,8 @@ impl Context {
                     let (now, options) = (Instant::now(), &request.options);
                     if turn.is_valid(now) && turn.hold.has_enough_validity(now, options.max_hold) {
                         turn.retain_until(now + options.hold_at_least);
-                        return Ok(LockGuard::new(turn, self.permit));
+                        request.meter(&engine.metrics).handed_over(HandedOver::InProcess);
+                        return Ok(LockGuard::new(turn, self.permit, now));
                     }
                     // By the time this task runs, the hold is lost or too little of it is left. The acquisition starts
                     // over if its wait is not over.
@@ -202,11 +225,12 @@ async fn wait_in_queue(engine: &Engine, follower: Follower, wait: Wait) -> Resul
 
 /// Makes a guard of a granted turn, and adds its hold to the renewals.
 fn enter(permit: Permit, leader: Option<Leader>, Accepted { turn, at }: Accepted) -> LockGuard {
-    if let Some(leader) = leader {
-        leader.granted(&turn, at);
+    if leader.is_some_and(|leader| leader.granted(&turn, at)) {
+        let LockId { key, mode } = &turn.hold.lock;
+        permit.engine().metrics.meter(key.class(), mode.name()).handed_over(HandedOver::ByStore);
     }
     Renewals::add(permit.engine(), &turn.hold, at);
-    let guard = LockGuard::new(turn, permit);
+    let guard = LockGuard::new(turn, permit, at);
     // The log comes last, because its subscriber may panic.
     tracing::trace!(key = %guard.key(), fencing_token = %guard.fencing_token(), "lock acquired");
     guard

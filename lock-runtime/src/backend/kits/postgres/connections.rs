@@ -81,9 +81,9 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    pub(crate) fn new(config: Config) -> Self {
-        let outage =
-            Outage::of(format!("PostgreSQL at {}", config.address()), "locks cannot be acquired or renewed");
+    pub(crate) fn new(config: Config, store: &'static str) -> Self {
+        let address = config.address().clone();
+        let outage = Outage::of(store, "PostgreSQL", address, "locks cannot be acquired or renewed");
         Self {
             fitness: Fitness::of(&config.table, true),
             overdue: Overdue::of(&config),

@@ -52,7 +52,8 @@ impl Nodes {
         protocol: Arc<dyn Protocol>,
         rules: Option<FleetSettings>,
     ) -> Result<Self, LockError> {
-        let servers = configs.into_iter().map(|config| Server::new(config, protocol.outage_means()));
+        let servers =
+            configs.into_iter().map(|config| Server::new(config, protocol.store(), protocol.outage_means()));
         Ok(Self::on(servers.collect::<Result<_, _>>()?, protocol, rules))
     }
 
@@ -386,6 +387,10 @@ mod tests {
 
         fn left_free(&self) -> [Duration; 2] {
             [Duration::ZERO; 2]
+        }
+
+        fn store(&self) -> &'static str {
+            ""
         }
 
         fn outage_means(&self) -> &'static str {

@@ -51,6 +51,9 @@ impl Kind {
 /// with the server's time in µs and a number for each lock, or with the time alone if the limit had passed and nothing
 /// was done.
 pub(crate) trait Protocol: fmt::Debug + Send + Sync + 'static {
+    /// Returns the name of the kind of store.
+    fn store(&self) -> &'static str;
+
     /// Returns the script for a question; `None` if these clients never ask it.
     fn script(&self, kind: Kind) -> Option<&'static Script>;
 

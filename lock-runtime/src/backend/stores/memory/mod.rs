@@ -280,7 +280,7 @@ impl Drop for Place<'_> {
 
 impl Backend for Memory {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new().fair()
+        Capabilities::new().named("memory").fair()
     }
 
     fn names(&self) -> Vec<String> {

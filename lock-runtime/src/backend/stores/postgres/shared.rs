@@ -11,6 +11,9 @@ use crate::backend::{
     },
 };
 
+/// The name of this kind of store, for metrics and traces.
+pub(super) const NAME: &str = "postgres";
+
 pub(super) struct Shared {
     pub(super) connections: Arc<Connections>,
     pub(super) statements: Statements,
@@ -45,7 +48,7 @@ impl Statements {
 impl Shared {
     pub(super) fn new(config: Config) -> Arc<Self> {
         let (statements, sweeper) = (Statements::of(&config.table), Sweeper::of(&config.table));
-        let connections = Arc::new(Connections::new(config.clone()));
+        let connections = Arc::new(Connections::new(config.clone(), NAME));
         let notices = Notices::new(config, Arc::clone(&connections.keeps_sessions));
         let releases = Releases::new(&connections, &notices);
         let label = format!("{} pid {}", host::name(), std::process::id());

@@ -79,6 +79,7 @@ impl Backend for PostgresAdvisory {
     fn capabilities(&self) -> Capabilities {
         let session_timeout = self.link.sessions().config.session_timeout;
         Capabilities::new()
+            .named(sessions::NAME)
             .shared_between_processes()
             .with_default_prefix("")
             .with_session_timeout(session_timeout)

@@ -24,10 +24,13 @@ use crate::{
     time::clock::Instant,
 };
 
+/// The name of this kind of store, for metrics and traces.
+pub(super) const NAME: &str = "postgres-advisory";
+
 /// Creates the link, which holds the current session of a store. At first, the link has no session.
 pub(super) fn link(config: Config) -> Arc<Link<Arc<Shared>>> {
-    let server = format!("PostgreSQL at {}", config.of_server.address());
-    Link::new(Shared::new(config), Outage::of(server, "no lock is granted"))
+    let address = config.of_server.address().clone();
+    Link::new(Shared::new(config), Outage::of(NAME, "PostgreSQL", address, "no lock is granted"))
 }
 
 impl Shared {

@@ -32,6 +32,9 @@ use crate::{
     time::{clock::Instant, deadline::valid_until},
 };
 
+/// The name of this kind of store, for metrics and traces.
+const NAME: &str = "redis";
+
 /// Upper bound on the leases that one call renews; more would hold up the server for too long.
 const RENEWALS_PER_CALL: usize = 128;
 
@@ -119,7 +122,10 @@ impl Redis {
     fn with_config(config: Config, group_commit: GroupCommit) -> Result<Self, LockError> {
         let participant = Participant::new(group_commit);
         Ok(Self {
-            connections: Arc::new(Connections::new(Server::new(config, "no lock is granted")?, participant)),
+            connections: Arc::new(Connections::new(
+                Server::new(config, NAME, "no lock is granted")?,
+                participant,
+            )),
         })
     }
 
@@ -130,7 +136,7 @@ impl Redis {
 
 impl Backend for Redis {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new().shared_between_processes().fair()
+        Capabilities::new().named(NAME).shared_between_processes().fair()
     }
 
     fn names(&self) -> Vec<String> {

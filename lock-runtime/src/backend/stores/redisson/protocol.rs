@@ -25,6 +25,9 @@ use crate::{
     },
 };
 
+/// The name of this kind of store, for metrics and traces.
+pub(super) const NAME: &str = "redisson";
+
 /// Pause before a waiter asks again although no release was announced. Redisson's own clients announce each release,
 /// except those of its spin and fair locks, and an announcement may be lost with a connection.
 const PAUSE: [Duration; 2] = [Duration::from_millis(200), Duration::from_millis(350)];
@@ -88,6 +91,10 @@ impl RLock {
 }
 
 impl Protocol for RLock {
+    fn store(&self) -> &'static str {
+        NAME
+    }
+
     fn script(&self, kind: Kind) -> Option<&'static Script> {
         let scripts = self.scripts();
         Some(match kind {

@@ -23,6 +23,9 @@ use crate::{
     },
 };
 
+/// The name of this kind of store, for metrics and traces.
+pub(super) const NAME: &str = "redlock";
+
 /// Time for which a counter of fences is kept after the last grant or renewal of its lock.
 const FENCE_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
 /// Upper bound on the lead of a fence, which is a time in µs, over the node's time, if a client proposes the fence.
@@ -66,6 +69,10 @@ impl StringLock {
 }
 
 impl Protocol for StringLock {
+    fn store(&self) -> &'static str {
+        NAME
+    }
+
     fn script(&self, kind: Kind) -> Option<&'static Script> {
         Some(match kind {
             Kind::Acquire => &ACQUIRE,

@@ -165,7 +165,7 @@ mod tests {
         let panics = Arc::new(PanicsOnce(AtomicBool::new(false)));
         tracing::subscriber::with_default(Arc::clone(&panics), || {
             runtime.block_on(async {
-                let session = open(&config, &Arc::new(Outage::of(config.servers.clone(), ""))).await;
+                let session = open(&config, &Arc::new(Outage::of("", "", config.servers.clone(), ""))).await;
                 let mut states = session.as_ref().expect("a session").states();
                 let ended = states.wait_for(|state| *state == State::Ended);
                 tokio::time::timeout(Duration::from_secs(5), ended)
@@ -200,7 +200,8 @@ mod tests {
         // The driver's tasks end, as after a panic.
         drivers.shutdown_background();
         ours.block_on(async {
-            let session = begin(client, sent, &config, Arc::new(Outage::of(config.servers.clone(), "")));
+            let session =
+                begin(client, sent, &config, Arc::new(Outage::of("", "", config.servers.clone(), "")));
             assert_eq!(session.timeout(), Duration::from_millis(300));
             let mut states = session.states();
             let ended = states.wait_for(|state| *state == State::Ended);

@@ -74,6 +74,7 @@ impl ZooKeeper {
 impl Backend for ZooKeeper {
     fn capabilities(&self) -> Capabilities {
         Capabilities::new()
+            .named(sessions::NAME)
             .shared_between_processes()
             .fair()
             .with_session_timeout(self.link.sessions().timeout())

@@ -18,6 +18,9 @@ use crate::{
     process::Process,
 };
 
+/// The name of this kind of store, for metrics and traces.
+pub(super) const NAME: &str = "zookeeper";
+
 #[derive(Debug)]
 pub(super) struct Sessions {
     pub(super) config: Config,
@@ -28,7 +31,7 @@ pub(super) struct Sessions {
 impl Sessions {
     pub(super) fn link(config: Config) -> Arc<Link<Self>> {
         let timeout = AtomicU64::new(nanos(config.session_timeout));
-        let outage = Outage::of(format!("ZooKeeper at {}", config.servers), "no lock is granted");
+        let outage = Outage::of(NAME, "ZooKeeper", config.servers.clone(), "no lock is granted");
         Link::new(Self { config, timeout }, outage)
     }
 

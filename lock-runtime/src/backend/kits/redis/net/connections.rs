@@ -330,7 +330,7 @@ mod tests {
     #[test]
     fn runtimes_that_ended_while_the_server_was_away_are_forgotten() {
         let config = Config::from_url("redis+unix:///nowhere").expect("valid");
-        let connections = Arc::new(Connections::new(Server::new(config, "").expect("valid"), Silent));
+        let connections = Arc::new(Connections::new(Server::new(config, "", "").expect("valid"), Silent));
         for _ in 0..100 {
             let runtime = runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
             runtime.block_on(connections.here()).expect_err("no server is there");

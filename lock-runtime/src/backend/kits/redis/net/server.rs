@@ -18,10 +18,14 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Creates a server. `consequence` is the consequence of an outage, for the log.
-    pub(crate) fn new(config: Config, consequence: &'static str) -> Result<Arc<Self>, LockError> {
+    /// Creates a server of this kind of store. `consequence` is the consequence of an outage, for the log.
+    pub(crate) fn new(
+        config: Config,
+        store: &'static str,
+        consequence: &'static str,
+    ) -> Result<Arc<Self>, LockError> {
         let dial = Dial::new(&config)?;
-        let outage = Arc::new(Outage::of(format!("Redis at {}", config.address()), consequence));
+        let outage = Arc::new(Outage::of(store, "Redis", config.address().clone(), consequence));
         Ok(Arc::new(Self { config, dial, made: AtomicU64::new(0), outage }))
     }
 

@@ -1,0 +1,258 @@
+#![expect(clippy::float_cmp, reason = "whole numbers")]
+
+use std::{sync::LazyLock, time::Duration};
+
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+
+use super::*;
+use crate::{
+    LockErrorKind,
+    mock::{Mock, Reply, until},
+};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// The recorder of this test program. The library's own thread, too, records in it.
+static RECORDER: LazyLock<PrometheusHandle> = LazyLock::new(|| {
+    let builder = PrometheusBuilder::new().set_buckets(&BUCKETS).expect("there are buckets");
+    builder.install_recorder().expect("no other recorder")
+});
+
+/// Returns the value of the line that begins with the name of the metric and contains all of `labels`. Each test has a
+/// class of its own.
+fn value(name: &str, labels: &[&str]) -> Option<f64> {
+    let text = RECORDER.render();
+    let has = |line: &&str| {
+        let rest = line.strip_prefix(name);
+        rest.is_some_and(|rest| rest.starts_with('{')) && labels.iter().all(|label| line.contains(label))
+    };
+    let mut lines = text.lines().filter(has);
+    let line = lines.next()?;
+    assert_eq!(lines.next(), None, "{name} {labels:?} is ambiguous");
+    line.rsplit_once(' ')?.1.parse().ok()
+}
+
+fn outcomes(class: &str) -> Vec<(&'static str, f64)> {
+    let outcomes = ["acquired", "contended", "timeout", "failed", "refused", "cancelled"];
+    let count = |outcome: &str| {
+        let labels = [&*format!("class=\"{class}\""), &*format!("outcome=\"{outcome}\"")];
+        value("lock_acquire_duration_seconds_count", &labels)
+    };
+    outcomes.into_iter().filter_map(|outcome| Some((outcome, count(outcome).filter(|n| *n > 0.0)?))).collect()
+}
+
+fn of(name: &str, class: &str) -> f64 {
+    value(name, &[&*format!("class=\"{class}\"")]).unwrap_or_default()
+}
+
+#[tokio::test]
+async fn each_acquisition_has_one_outcome() {
+    LazyLock::force(&RECORDER);
+    let store = Mock::new();
+    let locks = store.manager().class("outcomes").wait(20 * MS);
+    let guard = locks.lock("canary").acquire().await.expect("granted");
+    assert_eq!(of("lock_held", "outcomes"), 1.0);
+    assert_eq!(outcomes("outcomes"), [("acquired", 1.0)]);
+    assert!(locks.lock("canary").try_acquire().await.expect("an answer").is_none());
+    assert_eq!(outcomes("outcomes"), [("acquired", 1.0), ("contended", 1.0)]);
+    locks.lock("canary").acquire().await.expect_err("held");
+    assert_eq!(outcomes("outcomes"), [("acquired", 1.0), ("contended", 1.0), ("timeout", 1.0)]);
+    store.acquires().once([Reply::Fails]);
+    locks.lock("failing").wait(Duration::ZERO).acquire().await.expect_err("no store");
+    locks.lock("canary").ttl(Duration::ZERO).acquire().await.expect_err("no ttl");
+    let waiting = tokio::spawn({
+        let lock = locks.lock("canary").wait_forever();
+        async move { lock.acquire().await.map(drop) }
+    });
+    until("it waits", || of("lock_waiters", "outcomes") == 1.0).await;
+    waiting.abort();
+    until("it has ended", || of("lock_waiters", "outcomes") == 0.0).await;
+    let all = ["acquired", "contended", "timeout", "failed", "refused", "cancelled"];
+    assert_eq!(outcomes("outcomes"), all.map(|outcome| (outcome, 1.0)));
+    guard.release().await.expect("held");
+    assert_eq!(of("lock_held", "outcomes"), 0.0);
+    assert!(!RECORDER.render().contains("canary"), "a name of a lock is shown");
+}
+
+#[tokio::test]
+async fn several_locks_are_counted_one_by_one() {
+    LazyLock::force(&RECORDER);
+    let locks = Mock::new().manager();
+    let guard = locks.all(["a", "b", "c"]).class("several").acquire().await.expect("granted");
+    assert_eq!((outcomes("several"), of("lock_held", "several")), (vec![("acquired", 3.0)], 3.0));
+    let later = locks.all(["a", "d"]).class("later").wait(20 * MS);
+    later.acquire().await.expect_err("one is held");
+    assert_eq!(outcomes("later"), [("timeout", 1.0)]);
+    guard.release().await.expect("held");
+    assert_eq!(of("lock_held", "several"), 0.0);
+}
+
+fn ends(class: &str) -> Vec<(&'static str, f64)> {
+    let count = |end: &str| {
+        let labels = [&*format!("class=\"{class}\""), &*format!("end=\"{end}\"")];
+        value("lock_hold_duration_seconds_count", &labels)
+    };
+    ["released", "dropped", "lost", "max_hold"]
+        .into_iter()
+        .filter_map(|end| Some((end, count(end).filter(|n| *n > 0.0)?)))
+        .collect()
+}
+
+#[tokio::test]
+async fn each_hold_has_one_end() {
+    LazyLock::force(&RECORDER);
+    let store = Mock::new();
+    let locks = store.manager().class("ends");
+    locks.lock("a").acquire().await.expect("granted").release().await.expect("held");
+    drop(locks.lock("b").acquire().await.expect("granted"));
+    assert_eq!(ends("ends"), [("released", 1.0), ("dropped", 1.0)]);
+    assert_eq!(of("lock_late_seconds_count", "ends"), 0.0);
+    let guard = locks.lock("c").max_hold(50 * MS).acquire().await.expect("granted");
+    guard.lost().await;
+    drop(guard);
+    assert_eq!(of("lock_late_seconds_count", "ends"), 0.0, "the lease was still valid");
+    let guard = locks.lock("d").ttl(100 * MS).auto_renew(false).acquire().await.expect("granted");
+    guard.lost().await;
+    guard.release().await.expect_err("lost");
+    store.releases().set_about("e", Reply::No);
+    locks.lock("e").acquire().await.expect("granted").release().await.expect_err("the store has lost it");
+    assert_eq!(ends("ends"), [("released", 1.0), ("dropped", 1.0), ("lost", 2.0), ("max_hold", 1.0)]);
+    assert_eq!(of("lock_late_seconds_count", "ends"), 1.0);
+    assert_eq!(of("lock_held", "ends"), 0.0);
+}
+
+#[tokio::test]
+async fn a_reentered_lock_is_held_once() {
+    LazyLock::force(&RECORDER);
+    let locks = Mock::new().manager().class("reentered");
+    let guard = locks.lock("a").acquire().await.expect("granted");
+    let inner = locks.lock("a").reentrant(true);
+    guard
+        .run(async { inner.acquire().await.expect("entered").release().await })
+        .await
+        .expect("held")
+        .expect("held");
+    assert_eq!(outcomes("reentered"), [("acquired", 2.0)]);
+    assert_eq!(ends("reentered"), [("released", 1.0)]);
+    assert_eq!(of("lock_held", "reentered"), 0.0);
+}
+
+#[tokio::test]
+async fn a_hand_over_is_counted_where_it_happens() {
+    LazyLock::force(&RECORDER);
+    let store = Mock::new();
+    let locks = store.manager().class("handed");
+    let from = |place: &str| {
+        value("lock_handovers_total", &["class=\"handed\"", &*format!("where=\"{place}\"")])
+            .unwrap_or_default()
+    };
+    let guard = locks.lock("a").acquire().await.expect("granted");
+    let next = locks.lock("a");
+    let next = tokio::spawn(async move { next.acquire().await });
+    until("it waits", || of("lock_waiters", "handed") == 1.0).await;
+    guard.release().await.expect("held");
+    let guard = next.await.expect("no panic").expect("handed over");
+    assert_eq!((from("process"), from("store")), (1.0, 0.0));
+    guard.release().await.expect("held");
+    assert_eq!(of("lock_waiters", "handed"), 0.0);
+}
+
+#[tokio::test]
+async fn renewals_and_releases_in_doubt_are_counted() {
+    LazyLock::force(&RECORDER);
+    let store = Mock::new();
+    let locks = store.manager().class("kept").ttl(300 * MS);
+    let renewals = |outcome: &str| {
+        value("lock_renewals_total", &["class=\"kept\"", &*format!("outcome=\"{outcome}\"")])
+            .unwrap_or_default()
+    };
+    let guard = locks.lock("a").acquire().await.expect("granted");
+    until("it is renewed", || renewals("renewed") >= 1.0).await;
+    store.renewals().once([Reply::Fails]);
+    until("a renewal fails", || renewals("failed") == 1.0).await;
+    assert!(of("lock_validity_left_seconds_count", "kept") >= 2.0);
+    let left = of("lock_validity_left_seconds_sum", "kept") / of("lock_validity_left_seconds_count", "kept");
+    assert!((0.01..0.3).contains(&left), "{left} s");
+    store.renewals().once([Reply::No]);
+    guard.lost().await;
+    until("it is lost", || renewals("lost") == 1.0).await;
+    drop(guard);
+    let guard = locks.lock("b").ttl(Duration::from_secs(30)).acquire().await.expect("granted");
+    store.releases().set(Reply::Fails);
+    drop(guard);
+    until("the release is in doubt", || of("lock_in_doubt", "kept") == 1.0).await;
+    store.releases().set(Reply::Yes);
+    until("it is released", || of("lock_in_doubt", "kept") == 0.0).await;
+}
+
+#[test]
+fn locks_of_one_class_share_their_instruments_until_the_recorder_changes() {
+    let metrics = Metrics::of("test");
+    let first = PrometheusBuilder::new().build_recorder();
+    let second = PrometheusBuilder::new().build_recorder();
+    metrics.meter("shared", "exclusive").begin().failed(LockErrorKind::Timeout);
+    for recorder in [&first, &second, &first] {
+        ::metrics::with_local_recorder(recorder, || {
+            metrics.meter("shared", "exclusive").begin().failed(LockErrorKind::Timeout);
+        });
+    }
+    for (recorder, count) in [(first, 2), (second, 1)] {
+        let text = recorder.handle().render();
+        let line = format!(
+            "lock_acquire_duration_seconds_count{{store=\"test\",class=\"shared\",mode=\"exclusive\",outcome=\"timeout\"}} {count}"
+        );
+        assert!(text.contains(&line), "{text}");
+    }
+}
+
+#[test]
+fn the_page_has_every_metric_as_it_is() {
+    let page = include_str!("../docs/operation.md");
+    for Metric { name, kind, labels, help } in ALL {
+        let (kind, unit) = match kind {
+            Kind::Counter => ("counter", "1"),
+            Kind::Gauge => ("gauge", "1"),
+            Kind::Histogram => ("histogram", "s"),
+        };
+        let labels = labels.iter().map(|label| format!("`{label}`")).collect::<Vec<_>>().join(", ");
+        let row = format!("| `{name}` | {kind} | {unit} | {labels} | {help} |");
+        assert!(page.contains(&row), "the page has no row\n{row}");
+    }
+    assert_eq!(page.matches("\n| `lock_").count(), ALL.len());
+    let buckets = BUCKETS.map(|bucket| bucket.to_string()).join(", ");
+    assert!(
+        page.split_whitespace().collect::<Vec<_>>().join(" ").contains(&buckets),
+        "other buckets than {buckets}"
+    );
+}
+
+/// Each word `lock_…` of the example's alerts and of its dashboard is a metric, and each label is one of the metric's.
+#[test]
+fn the_queries_of_the_example_name_metrics_and_labels_that_exist() {
+    for file in ["alerts.yml", "dashboard.json"] {
+        let path = format!("{}/../examples/observed/{file}", env!("CARGO_MANIFEST_DIR"));
+        let text = std::fs::read_to_string(&path).expect(&path);
+        let queries: Vec<_> = text.lines().filter_map(|line| line.trim().split_once("expr")).collect();
+        assert!(queries.len() >= 3, "{path}: no queries");
+        for (_, query) in queries {
+            let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            let mut words = query.split(|c| !is_word(c)).filter(|word| word.starts_with("lock_"));
+            let name = words.next().unwrap_or_else(|| panic!("{path}: {query} names no metric"));
+            assert_eq!(words.next(), None, "{path}: {query}");
+            let of_histogram = ["_bucket", "_count", "_sum"].iter().find_map(|end| name.strip_suffix(end));
+            let known = ALL.iter().find(|metric| match metric.kind {
+                Kind::Histogram => of_histogram == Some(metric.name),
+                Kind::Counter | Kind::Gauge => name == metric.name,
+            });
+            let metric = known.unwrap_or_else(|| panic!("{path}: no metric is named {name}"));
+            let labels =
+                query.split_once("by (").and_then(|(_, rest)| rest.split_once(')')).expect("labels").0;
+            for label in labels.split(", ") {
+                assert!(
+                    label == "le" || metric.labels.contains(&label),
+                    "{path}: {name} has no label {label}"
+                );
+            }
+        }
+    }
+}
