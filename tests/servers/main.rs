@@ -8,6 +8,8 @@
 
 #[cfg(feature = "secure")]
 mod authority;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod client_name;
 #[cfg(any(feature = "redis", feature = "zookeeper"))]
 mod forked;
 #[cfg(feature = "redis")]

@@ -64,4 +64,20 @@ pub const MUTANTS: &[Mutant] = &[
             "servers redis::urls::a_user_with_an_empty_password_is_that_user_and_one_without_is_refused",
         ],
     },
+    Mutant {
+        name: "the_name_of_a_connection_needs_a_permission",
+        edits: &[Rust {
+            file: "backend/kits/redis/net/connection.rs",
+            from: "    let mut call = redis::cmd(\"HELLO\");
+    call.arg(3).arg(\"SETNAME\")",
+            to: "    let mut call = redis::cmd(if mutant!() { \"CLIENT\" } else { \"HELLO\" });
+    if !mutant!() {
+        call.arg(3);
+    }
+    call.arg(\"SETNAME\")",
+        }],
+        caught_by: &[
+            "servers redis::names::a_user_who_may_not_name_connections_has_named_ones_and_no_refusal_in_the_log",
+        ],
+    },
 ];

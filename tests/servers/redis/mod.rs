@@ -6,6 +6,7 @@ mod false_alarms;
 mod foreign_keys;
 mod forged_messages;
 mod formats;
+mod names;
 pub(crate) mod overheard;
 mod permissions;
 mod places;

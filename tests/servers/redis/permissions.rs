@@ -8,7 +8,7 @@ use super::{LONG, url};
 use crate::support::{redis_server::RedisServer, resp::Value, until};
 
 /// The user of the documentation's `ACL SETUSER`, word for word.
-fn published_user() -> Vec<&'static str> {
+pub(super) fn published_user() -> Vec<&'static str> {
     let page = include_str!("../../../lock-runtime/src/backend/stores/redis/docs.md");
     let (_, rest) = page.split_once("ACL SETUSER ").expect("the page has the user");
     rest.split_once("```").expect("it ends with the block").0.split_whitespace().collect()

@@ -1,6 +1,9 @@
-//! Parts that the stores share: the settings of a URL, attempts to connect, sessions, work on threads, TLS, the
-//! server's clock, release messages, the waiter's loop, hexadecimal digits, and the log lines of an outage.
+//! Parts that the stores share: the settings of a URL, attempts to connect, the names of connections, sessions, work on
+//! threads, TLS, the server's clock, release messages, the waiter's loop, hexadecimal digits, and the log lines of an
+//! outage.
 
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub(super) mod client_name;
 pub(super) mod cold;
 pub(super) mod contention;
 #[cfg(any(feature = "postgres", feature = "redis"))]

@@ -31,7 +31,9 @@ use super::{
 };
 use crate::{
     LockError,
-    backend::common::{cold::cold, outage::Outage, server_clock::ServerClock, single_flight::PAUSE},
+    backend::common::{
+        client_name, cold::cold, outage::Outage, server_clock::ServerClock, single_flight::PAUSE,
+    },
     time::clock::Instant,
 };
 
@@ -115,9 +117,12 @@ impl Connection {
         let address = server.config().address();
         let opening = async {
             let (driver, task) = server.dial().connect(server.config(), &settings).await?;
-            // Both calls share a round trip, because a renewal may be waiting for the connection.
-            let (fit, info) =
-                tokio::join!(check_server(driver.clone(), &address), info(driver.clone(), &address));
+            // The calls share a round trip, because a renewal may be waiting for the connection.
+            let (fit, info, ()) = tokio::join!(
+                check_server(driver.clone(), &address),
+                info(driver.clone(), &address),
+                set_name(driver.clone()),
+            );
             fit?;
             Ok((driver, task, info?))
         };
@@ -353,6 +358,18 @@ pub(crate) async fn catch_up() {
 async fn check_server(mut driver: MultiplexedConnection, address: &str) -> Result<(), LockError> {
     let hello = redis::cmd("HELLO").arg(3).query_async(&mut driver).await;
     fitness::check_server(&hello.map_err(|error| error::cannot_connect(address, error))?, address)
+}
+
+/// Gives the connection a name, which `CLIENT LIST` shows. A connection without a name is used, too.
+///
+/// Unlike `CLIENT SETNAME`, whose refusals the server would record in its `ACL LOG`, `HELLO` needs no permission. The name
+/// is not part of the call that checks the server, so that the check passes where a proxy refuses the name.
+async fn set_name(mut driver: MultiplexedConnection) {
+    let mut call = redis::cmd("HELLO");
+    call.arg(3).arg("SETNAME").arg(client_name::of_this_process());
+    if let Err(error) = call.exec_async(&mut driver).await {
+        tracing::debug!(%error, "the connection to Redis gets no name");
+    }
 }
 
 /// Returns the server's `INFO`, which is empty if the user may not call `INFO`.
