@@ -347,4 +347,15 @@ pub const MUTANTS: &[Mutant] = &[
         }],
         caught_by: &["servers postgres::backends::an_acquisition_that_is_long_in_its_commit_is_undone"],
     },
+    Mutant {
+        name: "the_user_s_name_of_a_connection_is_replaced",
+        edits: &[Rust {
+            file: "backend/kits/postgres/config.rs",
+            from: "        Some(_) => options,
+        None => options.application_name(",
+            to: "        Some(_) if !mutant!() => options,
+        _ => options.application_name(",
+        }],
+        caught_by: &["servers postgres::names::a_name_in_the_url_or_in_the_user_s_pool_is_kept"],
+    },
 ];

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use lock_runtime::{LockErrorKind, LockManager, backend::PostgresAdvisory};
 use sqlx::{Connection, PgConnection, postgres::PgAdvisoryLock};
 
-use super::{LONG, MS};
+use super::{LONG, MS, names::is_ours};
 use crate::support::{
     pgbouncer::PgBouncer,
     postgres_server::PostgresServer,
@@ -37,7 +37,7 @@ fn taken(server: &PostgresServer) -> String {
 
 /// The sessions of this library's clients.
 fn sessions(server: &PostgresServer) -> String {
-    server.value("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'lock-runtime'").unwrap()
+    server.value(&format!("SELECT count(*) FROM pg_stat_activity WHERE {}", is_ours())).unwrap()
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ mod backends;
 mod check_in;
 mod credentials;
 mod failover;
+mod names;
 mod next;
 mod order;
 mod own_pool;

@@ -7,7 +7,7 @@ use std::{
 
 use lock_runtime::{LockError, LockErrorKind, LockGuard, LockManager};
 
-use super::{LONG, MS};
+use super::{LONG, MS, names::is_ours};
 use crate::support::{
     postgres_server::{PostgresServer, QUEUE_IS_FULL},
     until,
@@ -242,9 +242,11 @@ async fn statements_that_are_cancelled_cost_no_session_its_advisory_locks() {
     let storm = std::thread::spawn(move || {
         let mut cancelled = 0;
         while STORM.load(Ordering::Relaxed) {
-            let cancel = "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity \
-                          WHERE application_name = 'lock-runtime' AND state = 'active'";
-            let rows = session.query(cancel).unwrap();
+            let cancel = format!(
+                "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE {} AND state = 'active'",
+                is_ours()
+            );
+            let rows = session.query(&cancel).unwrap();
             cancelled += rows[0][0].as_deref().unwrap().parse::<u32>().unwrap();
         }
         cancelled

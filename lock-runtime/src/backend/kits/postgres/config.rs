@@ -12,6 +12,7 @@ use super::table::Table;
 use crate::{
     LockError, LockErrorKind,
     backend::common::{
+        client_name,
         credentials::{Credentials, Provider},
         parts::Parts,
         settings::{Settings, invalid},
@@ -94,13 +95,13 @@ impl Config {
         Self { pool: Some(pool), ..Self::new(options) }
     }
 
-    /// Returns the options for a connection that is made now: the pool may have been given other options, and the
-    /// credentials may have changed.
+    /// Returns the options for a connection that is made now: the pool may have been given other options, the
+    /// credentials may have changed, and the process may be a forked child with a name of its own.
     pub(crate) async fn current(&self) -> Result<PgConnectOptions, LockError> {
         if let Some(pool) = &self.pool {
-            return Ok(of_locks(pool.connect_options().as_ref().clone()));
+            return Ok(named(of_locks(pool.connect_options().as_ref().clone())));
         }
-        let options = self.options.clone();
+        let options = named(self.options.clone());
         Ok(match &self.credentials {
             Some(provider) => {
                 let Credentials { user, password } = provider.ask(self.connect_timeout).await?;
@@ -258,10 +259,15 @@ impl Urls {
 fn of_locks(options: PgConnectOptions) -> PgConnectOptions {
     // A statement may contain an owner token, which must not be logged. A pooler such as PgBouncer refuses parameters
     // that it does not know, and `extra_float_digits` only changes how floats are shown.
-    let options = options.disable_statement_logging().extra_float_digits(None);
+    options.disable_statement_logging().extra_float_digits(None)
+}
+
+/// Gives a connection the name of this process, which `pg_stat_activity` shows, unless the URL, the pool or `PGAPPNAME`
+/// gives another name. PgBouncer knows this parameter and passes it on.
+fn named(options: PgConnectOptions) -> PgConnectOptions {
     match options.get_application_name() {
         Some(_) => options,
-        None => options.application_name("lock-runtime"),
+        None => options.application_name(&client_name::of_this_process()),
     }
 }
 
