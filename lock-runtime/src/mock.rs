@@ -273,6 +273,14 @@ impl Lease for MockLease {
         let contended = self.state.contended.load(Ordering::Acquire);
         if contended { HandOver::contended() } else { HandOver::uncontended() }
     }
+
+    fn wanted(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            while !self.state.contended.load(Ordering::Acquire) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        })
+    }
 }
 
 /// A subscriber that keeps all texts of this thread.

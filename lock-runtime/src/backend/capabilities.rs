@@ -18,6 +18,7 @@ use std::time::Duration;
 pub struct Capabilities {
     shared_between_processes: bool,
     fair: bool,
+    tells_of_waiters: bool,
     session_timeout: Option<Duration>,
     longest_ttl: Option<Duration>,
     modes: Modes,
@@ -26,13 +27,14 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// Describes a store whose locks are exclusive and visible only to this process, and whose waiters are served in no
-    /// particular order.
+    /// Describes a store whose locks are exclusive and visible only to this process, whose waiters are served in no
+    /// particular order, and whose holders cannot learn that other clients wait.
     #[must_use]
     pub const fn new() -> Self {
         Self {
             shared_between_processes: false,
             fair: false,
+            tells_of_waiters: false,
             session_timeout: None,
             longest_ttl: None,
             modes: Modes::exclusive(),
@@ -53,6 +55,14 @@ impl Capabilities {
     #[must_use]
     pub const fn fair(mut self) -> Self {
         self.fair = true;
+        self
+    }
+
+    /// Declares that a holder can learn that another client waits for its lock: the store implements
+    /// [`Lease::wanted`](super::Lease::wanted) or [`Session::wanted`](super::Session::wanted).
+    #[must_use]
+    pub const fn telling_of_waiters(mut self) -> Self {
+        self.tells_of_waiters = true;
         self
     }
 
@@ -102,6 +112,13 @@ impl Capabilities {
     #[must_use]
     pub const fn is_fair(&self) -> bool {
         self.fair
+    }
+
+    /// Returns whether a holder can learn that another client waits for its lock. If not,
+    /// [`HeldLock::wanted`](crate::HeldLock::wanted) completes only for waiters of the same manager and its clones.
+    #[must_use]
+    pub const fn tells_of_waiters(&self) -> bool {
+        self.tells_of_waiters
     }
 
     /// Returns the timeout of the session with the store, if the store has session locks; otherwise `None`. After a

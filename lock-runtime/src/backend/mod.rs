@@ -348,6 +348,19 @@ pub trait Lease: Releasable {
     fn count_holds(&self, holds: u32) {
         let _ = holds;
     }
+
+    /// Completes when another client is known to wait for the lock. The default implementation never completes.
+    ///
+    /// Implement this method if the store [tells of waiters](Capabilities::tells_of_waiters). The library polls the
+    /// future only while a holder awaits [`HeldLock::wanted`](crate::HeldLock::wanted), on the runtime of that holder,
+    /// so the store may ask the server from time to time. A future that is not polled must cost the server nothing. The
+    /// library itself sees the waiters in its queue, and drops the future when the lock is released or lost.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any time. Nothing then remains on the server, for example no watch.
+    fn wanted(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::pending())
+    }
 }
 
 /// A session lock: it lasts as long as this client's session with the store.
@@ -361,6 +374,15 @@ pub trait Session: Releasable {
     /// Registers a `notifier`. The store must call its [`notify`](LossNotifier::notify) method if the lock is lost
     /// before the deadline, and immediately if the lock has already been lost. The library calls `on_loss` once.
     fn on_loss(self: Arc<Self>, notifier: LossNotifier);
+
+    /// Completes when another client is known to wait for the lock, like [`Lease::wanted`]. The default implementation
+    /// never completes.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any time. Nothing then remains on the server, for example no watch.
+    fn wanted(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::pending())
+    }
 }
 
 /// The identity of a lease in the store.

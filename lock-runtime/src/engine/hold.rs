@@ -2,6 +2,7 @@
 
 use std::{
     any::Any,
+    future::pending,
     sync::{
         Arc, Mutex, MutexGuard, Weak,
         atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering},
@@ -19,6 +20,7 @@ use crate::{
         loss::Cause,
         schedule::{FAILED, NOT_SENT, Scheduled, UNANSWERED},
         terms::{Origin, Terms},
+        waiters::Waiters,
     },
     metrics::HoldEnd,
     process::Process,
@@ -50,7 +52,9 @@ pub(crate) struct Hold {
     /// The earliest time at which the hold may be released, in nanoseconds: the latest time that any of its turns has
     /// asked for.
     retained_until: AtomicU64,
-    /// Notified when the hold is lost, and when a turn ends or becomes invalid.
+    /// Whether tasks of this process wait for the lock.
+    waiters: Waiters,
+    /// Notified when the hold is lost, when a turn ends or becomes invalid, and when tasks begin to wait.
     changed: Notify,
     /// The state that only few holds have; `None` in the other holds, so that they take less memory.
     extra: Mutex<Option<Box<Extra>>>,
@@ -95,6 +99,7 @@ impl Hold {
             closed: AtomicBool::new(false),
             scheduled: Scheduled::new(),
             retained_until: AtomicU64::new(0),
+            waiters: Waiters::none(),
             changed: Notify::new(),
             extra: Mutex::default(),
         })
@@ -128,6 +133,22 @@ impl Hold {
     pub(crate) fn end_retention(&self, now: Instant) -> Option<(Arc<Turn>, RetentionPermit)> {
         let mut extra = self.extra();
         if now >= self.turn_ends() || self.is_closed() { extra.as_mut()?.retained.take() } else { None }
+    }
+
+    /// Records whether tasks of this process wait for the lock. The queue of the lock calls this method under its mutex.
+    pub(super) fn set_waiters(&self, present: bool) {
+        if self.waiters.set(present) {
+            self.changed.notify_waiters();
+        }
+    }
+
+    /// Completes when a task of this process waits for the lock.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    async fn wanted_here(&self) {
+        let is_wanted = || self.waiters.check().then_some(());
+        while check_or_wait(&self.changed, is_wanted).await.is_none() {}
     }
 
     pub(crate) fn key(&self) -> &LockKey {
@@ -442,6 +463,21 @@ impl Turn {
                 // missed.
                 () = async { clock::sleep_until(self.deadline()).await } => {}
             }
+        }
+    }
+
+    /// Completes when a task of this process, or another client as far as the store knows, waits for the lock. Never
+    /// completes once the turn is no longer valid.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(crate) async fn wanted(&self) {
+        tokio::select! {
+            biased;
+            // The waiters of a later turn of the same hold are none of this turn's.
+            () = self.lost() => pending().await,
+            () = self.hold.wanted_here() => {}
+            () = self.hold.in_store.wanted() => {}
         }
     }
 

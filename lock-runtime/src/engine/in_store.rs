@@ -9,7 +9,7 @@ use std::{
 };
 
 use crate::{
-    backend::{Held, Lease, Releasable, Session},
+    backend::{BoxFuture, Held, Lease, Releasable, Session},
     time::{clock::Instant, deadline},
 };
 
@@ -67,6 +67,17 @@ impl InStore {
         match self {
             Self::Lease { lease, .. } => Arc::<dyn Lease>::clone(lease),
             Self::Session(session) => Arc::<dyn Session>::clone(session),
+        }
+    }
+
+    /// Completes when the store knows that another client waits for the lock.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(super) fn wanted(&self) -> BoxFuture<'_, ()> {
+        match self {
+            Self::Lease { lease, .. } => lease.wanted(),
+            Self::Session(session) => session.wanted(),
         }
     }
 

@@ -14,6 +14,7 @@ mod schedule;
 pub(crate) mod terms;
 pub(crate) mod turn_end;
 pub(crate) mod unpolled;
+mod waiters;
 
 pub use self::limits::Limits;
 

@@ -63,6 +63,62 @@ impl HeldLock {
         let turn = Arc::clone(&self.turn);
         async move { turn.lost().await }
     }
+
+    /// Completes when another acquisition is known to wait for the lock, so that a long job can stop at a good place and
+    /// release the lock early. The holder decides whether to give way: the lock is neither lost nor limited in time.
+    ///
+    /// Acquisitions through the same manager and its clones are seen at once. Other clients are seen if the store
+    /// [tells of waiters](crate::backend::Capabilities::tells_of_waiters), usually within a second; the page of each
+    /// store says how. An acquisition that began to wait before this call counts, too. A single attempt
+    /// ([`try_acquire`](crate::Lock::try_acquire)) waits for nothing, and does not count. When the future completes, the
+    /// waiter may already have given up.
+    ///
+    /// The future never completes once the lock has been lost or released, so await it together with
+    /// [`lost`](Self::lost), or within [`LockGuard::run`](crate::LockGuard::run). Nothing is sent to the store before the
+    /// future is polled.
+    ///
+    /// # Cancel safety
+    /// Cancel safe. But if the store has to be asked, a new future may wait half a second before it asks, so a loop that
+    /// checks between the parts of a job should create one future and poll it by reference, as in the example.
+    ///
+    /// # Example
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), lock_runtime::LockError> {
+    /// # use std::pin::pin;
+    /// # let locks = lock_runtime::LockManager::connect("memory:wanted").await?;
+    /// # async fn next_page(page: u32) { tokio::task::yield_now().await; }
+    /// let guard = locks.lock("report").acquire().await?;
+    /// # let other = locks.lock("report");
+    /// # let other = tokio::spawn(async move { other.acquire().await });
+    /// let held = guard.held();
+    /// let pages_done = guard
+    ///     .run(async move {
+    ///         let mut wanted = pin!(held.wanted());
+    ///         for page in 0..1_000 {
+    ///             next_page(page).await;
+    ///             // Between two pages, the job can stop.
+    ///             let is_wanted = tokio::select! {
+    ///                 biased;
+    ///                 () = &mut wanted => true,
+    ///                 () = std::future::ready(()) => false,
+    ///             };
+    ///             if is_wanted {
+    ///                 return page + 1;
+    ///             }
+    ///         }
+    ///         1_000
+    ///     })
+    ///     .await?;
+    /// # assert!(pages_done < 1_000);
+    /// # other.await.unwrap()?.release().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn wanted(&self) -> impl Future<Output = ()> + Send + use<> {
+        let turn = Arc::clone(&self.turn);
+        async move { turn.wanted().await }
+    }
 }
 
 impl HeldLock {

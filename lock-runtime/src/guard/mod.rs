@@ -135,6 +135,16 @@ impl LockGuard {
         async move { turn.lost().await }
     }
 
+    /// Completes when another acquisition is known to wait for the lock, so that a long job can stop at a good place; see
+    /// [`HeldLock::wanted`]. The future never completes once the lock has been lost or released.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub fn wanted(&self) -> impl Future<Output = ()> + Send + use<> {
+        let turn = Arc::clone(&self.turn);
+        async move { turn.wanted().await }
+    }
+
     /// Returns a read-only handle to this lock, for code that inspects it but must not release it.
     #[must_use]
     pub fn held(&self) -> HeldLock {

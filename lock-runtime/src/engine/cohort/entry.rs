@@ -69,6 +69,7 @@ pub(crate) fn enter(
     let (call, called) = oneshot::channel();
     let (terms, max_hold) = (request.terms(), request.options.max_hold);
     cohort.waiters.push_back(Waiter { id, terms, max_hold, call });
+    cohort.show_waiters();
     Ok(Entry::Follow(Follower::new(cohorts, receiver(), lock.clone(), id, called)))
 }
 

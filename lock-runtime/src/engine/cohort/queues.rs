@@ -169,6 +169,7 @@ impl Cohorts {
             if next.call.send(Call::Enter(Arc::clone(&next_turn))).is_ok() {
                 *present = next_turn;
                 tenure.handed_over();
+                cohort.show_waiters();
                 return AfterTurn::Nothing;
             }
         }
@@ -193,6 +194,7 @@ impl Cohorts {
         let mut cohorts = self.lock(lock);
         let Some(cohort) = cohorts.get_mut(lock) else { return TimeoutCause::Held(Holder::default()) };
         cohort.waiters.retain(|waiter| waiter.id != id);
+        cohort.show_waiters();
         match &cohort.state {
             State::Holding { turn, .. } => TimeoutCause::Held(Holder::of(&turn.hold, Instant::now())),
             State::Asking { leader, last_answer } => last_answer.timeout_cause(*leader),
@@ -226,6 +228,7 @@ impl Cohorts {
         let was_held = matches!(cohort.state, State::Asking { last_answer: LastAnswer::Held, .. });
         cohort.state = State::Holding { turn: Arc::clone(turn), tenure: Tenure::begin(now) };
         if !cohort.waiters.is_empty() {
+            cohort.show_waiters();
             self.first_answer.notify_waiters();
         }
         was_held
@@ -284,6 +287,13 @@ impl Cohorts {
 }
 
 impl Cohort {
+    /// Records in the hold, if there is one, whether tasks wait.
+    pub(super) fn show_waiters(&self) {
+        if let State::Holding { turn, .. } = &self.state {
+            turn.hold.set_waiters(!self.waiters.is_empty());
+        }
+    }
+
     /// Returns whether the attempt `id` leads the queue.
     fn is_led_by(&self, id: u64) -> bool {
         matches!(self.state, State::Asking { leader, .. } if leader == id)

@@ -357,3 +357,60 @@ async fn one_attempt_is_answered_from_the_queue_only_while_the_hold_is_sure() {
     until("released", || store.releases().count("k") == 1).await;
     assert!(beside.is_valid());
 }
+
+fn is_wanted_now(guard: &LockGuard) -> bool {
+    pin!(guard.wanted()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+}
+
+#[tokio::test]
+async fn a_task_that_begins_to_wait_wakes_the_holder_that_awaits_it() {
+    let (_store, locks, guard) = held().await;
+    let wanted = tokio::spawn(guard.wanted());
+    assert!(!is_wanted_now(&guard));
+    tokio::task::yield_now().await;
+    let next = waiter(&locks, TTL);
+    tokio::time::timeout(TTL, wanted).await.expect("woken").expect("no panic");
+    assert!(is_wanted_now(&guard), "the task still waits");
+    drop(next);
+    assert!(!is_wanted_now(&guard), "the task has gone");
+    guard.release().await.expect("held");
+    assert!(is_forgotten(&locks));
+}
+
+#[tokio::test]
+async fn a_task_that_waited_before_the_grant_is_seen() {
+    let store = Mock::new();
+    let locks = store.manager();
+    store.acquires().once([Reply::Late(20 * MS)]);
+    let (leader, next) = (waiter(&locks, TTL), waiter(&locks, TTL));
+    let guard = leader.await.expect("granted");
+    assert!(is_wanted_now(&guard));
+    drop(next);
+}
+
+#[tokio::test]
+async fn after_a_hand_over_only_the_tasks_that_still_wait_count() {
+    let (_store, locks, guard) = held().await;
+    let (second, third) = (waiter(&locks, TTL), waiter(&locks, TTL));
+    let first = guard.held();
+    guard.release().await.expect("held");
+    let second = second.await.expect("handed over");
+    assert!(is_wanted_now(&second));
+    let of_first = pin!(first.wanted()).poll(&mut Context::from_waker(Waker::noop())).is_pending();
+    assert!(of_first, "the third task waits for the second holder");
+    second.release().await.expect("held");
+    let third = third.await.expect("handed over");
+    assert!(!is_wanted_now(&third));
+}
+
+#[tokio::test]
+async fn the_store_tells_of_other_clients_until_the_lock_is_lost() {
+    let (store, _locks, guard) = held().await;
+    let wanted = tokio::spawn(guard.wanted());
+    assert!(!is_wanted_now(&guard));
+    store.set_contended(true);
+    tokio::time::timeout(TTL, wanted).await.expect("told by the store").expect("no panic");
+    guard.turn().hold.lose(crate::engine::loss::Cause::GivenAway);
+    let late = tokio::time::timeout(20 * MS, guard.wanted()).await;
+    assert!(late.is_err(), "a lost lock is never wanted");
+}
