@@ -22,7 +22,7 @@ use crate::{
     FencingToken, LockError, LockErrorKind, LockKey, OwnerToken,
     backend::{
         Acquire, Acquired, Backend, BoxFuture, Capabilities, Grant, HandOver, Held, Lease, LeaseId, Mode,
-        Releasable, Released, Renew, Renewal, Wait,
+        Releasable, Released, Renew, Renewal, Wait, common::hints::Hints,
     },
     hash::HashMap,
     sync::{Sharded, lock},
@@ -46,6 +46,8 @@ pub struct Memory(Arc<Store>);
 struct Store {
     state: Sharded<State>,
     faults: Faults,
+    /// Notified, by the lock's name, when a client begins to wait for a lock.
+    waits: Arc<Hints>,
     owners: AtomicU64,
 }
 
@@ -198,6 +200,7 @@ impl Store {
         let Some(told) = told.as_mut() else {
             return Ok(Acquired::busy(Some(expires.remaining())));
         };
+        self.waits.notify(key.stored());
         let end = request.wait.end();
         loop {
             request.progress.contended();
@@ -280,7 +283,7 @@ impl Drop for Place<'_> {
 
 impl Backend for Memory {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new().named("memory").fair()
+        Capabilities::new().named("memory").fair().telling_of_waiters()
     }
 
     fn names(&self) -> Vec<String> {
@@ -353,6 +356,11 @@ impl Releasable for MemoryLease {
 }
 
 impl MemoryLease {
+    fn others_wait(&self) -> bool {
+        let name = self.id.key.stored();
+        self.store.state.of(name).locks.waiting(name) > 0
+    }
+
     fn release_it(&self) -> Released {
         let was_held = self.store.release(self.id.key.stored(), self.id.owner);
         if was_held { Released::Released } else { Released::NotHeld }
@@ -365,9 +373,20 @@ impl Lease for MemoryLease {
     }
 
     fn may_hand_over(&self) -> HandOver {
-        let name = self.id.key.stored();
-        let others = self.store.state.of(name).locks.waiting(name);
-        if others == 0 { HandOver::uncontended() } else { HandOver::contended() }
+        if self.others_wait() { HandOver::contended() } else { HandOver::uncontended() }
+    }
+
+    fn wanted(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            let waits = self.store.waits.watch(self.id.key.stored_name());
+            loop {
+                let before = waits.count();
+                if self.others_wait() {
+                    return;
+                }
+                waits.reached(before + 1).await;
+            }
+        })
     }
 }
 
