@@ -63,7 +63,7 @@ impl lock_conformance::Store for Store {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new().shared_between_processes().fair()
+        Capabilities::new().shared_between_processes().fair().telling_of_waiters()
     }
 
     fn has_connections(&self) -> bool {

@@ -1,6 +1,6 @@
 //! Parts that the stores share: the settings of a URL, attempts to connect, the names of connections, sessions, work on
-//! threads, TLS, the server's clock, release messages, the waiter's loop, hexadecimal digits, and the log lines of an
-//! outage.
+//! threads, TLS, the server's clock, release messages, the waiter's loop, the question of a holder whether others wait,
+//! hexadecimal digits, and the log lines of an outage.
 
 #[cfg(any(feature = "postgres", feature = "redis"))]
 pub(super) mod client_name;
@@ -12,6 +12,7 @@ pub(super) mod hedged;
 pub(super) mod hex;
 pub(super) mod hints;
 pub(super) mod host;
+pub(super) mod inquiry;
 #[cfg(any(feature = "postgres", feature = "zookeeper"))]
 pub(super) mod link;
 pub(super) mod outage;

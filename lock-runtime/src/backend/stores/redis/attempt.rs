@@ -18,6 +18,7 @@ use crate::{
         Acquire, Acquired, Grant, Held, Wait,
         common::{
             cold::cold,
+            inquiry::Inquiry,
             place_proof::{PlaceProof, is_usable},
             server_clock,
         },
@@ -348,6 +349,7 @@ impl<'a> Attempt<'a> {
             unanswered: self.unanswered.take(),
             others_wait,
             granted_at: self.last_sent,
+            inquiry: Inquiry::since(self.last_sent),
             release_unanswered: AtomicBool::new(false),
         }
     }

@@ -13,7 +13,7 @@ use crate::{
     LockError, LockKey,
     backend::{
         BoxFuture, HandOver, Lease, LeaseId, Releasable, Released,
-        common::{cold::cold, server_clock},
+        common::{cold::cold, inquiry::Inquiry, server_clock},
         kits::redis::{
             error::Failure,
             foreign::{FOREIGN_OPENING, USUAL_OPENING},
@@ -22,6 +22,11 @@ use crate::{
     },
     time::clock::Instant,
 };
+
+/// Minimum pause between two questions whether others wait, after a contention notice.
+const PAUSE_AFTER_NOTICE: Duration = Duration::from_millis(100);
+/// Pause between two questions whether others wait, while no contention notice comes: the notice may have been lost.
+const PAUSE_WITHOUT_NOTICE: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(super) struct RedisLease {
@@ -34,6 +39,8 @@ pub(super) struct RedisLease {
     /// When the last request of the attempt was sent: no later than the grant, unless that request was a poll sent
     /// after the grant.
     pub(super) granted_at: Instant,
+    /// The question whether others wait.
+    pub(super) inquiry: Inquiry,
     /// Whether a release was sent and not answered; it may have been applied.
     pub(super) release_unanswered: AtomicBool,
 }
@@ -57,6 +64,15 @@ impl RedisLease {
     /// Returns whether others wait in the queue, as far as known.
     fn is_contended(&self) -> bool {
         self.others_wait || self.participant().inbox().is_contended(&self.id)
+    }
+
+    /// Asks the server whether others wait in the queue; `None` without an answer.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    async fn has_queue(&self) -> Option<bool> {
+        let line = self.connections.here().await.ok()?;
+        queue::exists(line.connection(), &self.id.key).await.ok()
     }
 
     /// Returns how long a lock without a queue is to be left open to clients that do not queue.
@@ -190,5 +206,28 @@ impl Lease for RedisLease {
         } else {
             HandOver::uncontended().keep_off(self.leave_open(Instant::now()))
         }
+    }
+
+    /// A contention notice is only a hint, and the answer of the grant may be old by now. Therefore, both lead to a
+    /// question to the server.
+    fn wanted(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            let notices = self.participant().inbox().watch_contention(&self.id);
+            let (mut seen, mut hinted) = (notices.count(), self.is_contended());
+            loop {
+                let pause = if hinted { PAUSE_AFTER_NOTICE } else { PAUSE_WITHOUT_NOTICE };
+                tokio::select! {
+                    biased;
+                    () = notices.reached(seen + 1) => (seen, hinted) = (notices.count(), true),
+                    () = self.inquiry.due(pause) => {
+                        if self.has_queue().await == Some(true) {
+                            return;
+                        }
+                        // If a notice came during the question, it is counted in the next round.
+                        hinted = false;
+                    }
+                }
+            }
+        })
     }
 }

@@ -136,7 +136,7 @@ impl Redis {
 
 impl Backend for Redis {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new().named(NAME).shared_between_processes().fair()
+        Capabilities::new().named(NAME).shared_between_processes().fair().telling_of_waiters()
     }
 
     fn names(&self) -> Vec<String> {

@@ -132,6 +132,16 @@ pub(crate) async fn leave(
     }
 }
 
+/// Asks whether the lock has a queue. The places of waiters that crashed count until the queue expires.
+///
+/// # Cancel safety
+/// Cancel safe.
+pub(crate) async fn exists(connection: &Connection, key: &LockKey) -> Result<bool, Failure> {
+    let mut call = redis::cmd("EXISTS");
+    call.write_arg_fmt(format::beside(key, "queue"));
+    connection.call(&call).await
+}
+
 /// Returns an error that names the key of a wrong type, which the script's error does not name.
 ///
 /// Returns `None` if that key is the holder's, because then the caller has chosen a name that is in use for other data, or

@@ -25,6 +25,7 @@ use crate::{
     OwnerToken,
     backend::{
         LeaseId,
+        common::hints::{self, Hints},
         kits::redis::{foreign::Foreign, net::Pushes},
     },
     sync::lock,
@@ -47,6 +48,8 @@ pub(crate) struct Inbox {
     id: String,
     boxes: Mutex<Boxes>,
     contended: Contended,
+    /// Notified, by the lock's name, of each contention notice.
+    contention: Arc<Hints>,
     foreign: Foreign,
     numbers: RandomState,
 }
@@ -120,6 +123,7 @@ impl Inbox {
             id: format!("{:016x}", OwnerToken::random().expose() >> 64),
             boxes: Mutex::default(),
             contended: Contended::new(),
+            contention: Arc::default(),
             foreign: Foreign::default(),
             numbers: RandomState::new(),
         }
@@ -161,6 +165,11 @@ impl Inbox {
     pub(crate) fn is_contended(&self, id: &LeaseId) -> bool {
         self.contended.contains(id.key.stored(), id.token.micros())
     }
+
+    /// Counts the contention notices about the lock of this hold, whichever hold the notices are about.
+    pub(crate) fn watch_contention(&self, id: &LeaseId) -> hints::Watch {
+        self.contention.watch(id.key.stored_name())
+    }
 }
 
 impl Pushes for Inbox {
@@ -174,7 +183,10 @@ impl Pushes for Inbox {
                 // The waker is not woken under the mutex, because a runtime may poll from within `wake`.
                 reader.into_iter().for_each(Waker::wake);
             }
-            Some(Message::Contended { fence, name }) => self.contended.insert(name, fence),
+            Some(Message::Contended { fence, name }) => {
+                self.contended.insert(name, fence);
+                self.contention.notify(name);
+            }
             None => {}
         }
     }

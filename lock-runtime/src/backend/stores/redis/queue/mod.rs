@@ -10,7 +10,7 @@ mod scripts;
 
 pub(super) use self::{
     answer::{Answer, Waiting},
-    calls::{Need, ask, leave, of_wrong_type},
+    calls::{Need, ask, exists, leave, of_wrong_type},
     inbox::{Notice, Notices},
     line::{Address, Line, Participant},
     operation::MustFollow,
