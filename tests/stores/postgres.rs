@@ -68,7 +68,7 @@ impl lock_conformance::Store for Store {
     fn capabilities(&self) -> Capabilities {
         let capabilities = Capabilities::new().shared_between_processes().with_default_prefix("");
         match self.kind {
-            Kind::Rows { .. } => capabilities,
+            Kind::Rows { .. } => capabilities.telling_of_waiters(),
             Kind::Advisory => capabilities.with_session_timeout(SESSION),
         }
     }

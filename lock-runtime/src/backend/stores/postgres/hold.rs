@@ -8,6 +8,8 @@ use std::{
     time::Duration,
 };
 
+use sqlx::Row;
+
 use super::{
     flight::{Flight, Gone, Landed},
     next_holder::{CLAIM_WINDOW, Secret},
@@ -18,11 +20,12 @@ use crate::{
     LockError, LockKey,
     backend::{
         BoxFuture, Grant, HandOver, Held, Lease, LeaseId, Releasable, Released,
-        common::{contention::Contention, server_clock},
+        common::{contention::Contention, inquiry::Inquiry, server_clock},
         kits::postgres::{
-            connections::detached,
-            error::{Failure, backend},
+            connections::{Lane, detached},
+            error::{Failure, backend, not_understood},
             notices::{HEAD_START, NOTICE_PERIOD},
+            statement::{Arg, micros},
         },
     },
     background,
@@ -44,6 +47,7 @@ pub(super) struct PostgresLease {
     /// The request for this lease.
     flight: Flight,
     contention: Contention,
+    inquiry: Inquiry,
     /// Whether the row may name this owner as the next holder.
     may_be_next: bool,
     /// Whether a release may have been executed without a known answer.
@@ -69,6 +73,7 @@ impl PostgresLease {
             secret,
             flight: flight.clone(),
             contention,
+            inquiry: Inquiry::since(contention.answered_at),
             may_be_next: false,
             release_unanswered: Arc::default(),
             checked_in: AtomicBool::new(false),
@@ -235,6 +240,14 @@ async fn release_again(shared: Arc<Shared>, id: LeaseId, until: Instant) {
     }
 }
 
+/// Asks whether other clients wait for the lock.
+async fn is_wanted(shared: Arc<Shared>, id: LeaseId) -> Result<bool, LockError> {
+    let args = |_| vec![Arg::Text(id.key.stored().into()), Arg::Owner(Some(id.owner)), micros(NOTICE_PERIOD)];
+    let answer = shared.connections.run(Lane::Here, &shared.statements.wanted, args).await?;
+    // Without a row, the lock is lost, and the next renewal will find out.
+    answer.rows.first().map_or(Ok(false), |row| row.try_get("wanted")).map_err(not_understood)
+}
+
 impl Releasable for PostgresLease {
     fn key(&self) -> &LockKey {
         &self.id.key
@@ -268,5 +281,10 @@ impl Lease for PostgresLease {
         } else {
             answer
         }
+    }
+
+    fn wanted(&self) -> BoxFuture<'_, ()> {
+        let ask = || async { detached(is_wanted(Arc::clone(&self.shared), self.id.clone())).await.ok() };
+        Box::pin(async move { self.inquiry.until_yes(ask).await })
     }
 }

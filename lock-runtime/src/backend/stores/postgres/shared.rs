@@ -31,6 +31,7 @@ pub(super) struct Statements {
     pub(super) acquire: Statement,
     pub(super) renew: Statement,
     pub(super) check_in: Statement,
+    pub(super) wanted: Statement,
 }
 
 impl Statements {
@@ -41,6 +42,7 @@ impl Statements {
             acquire: of(include_str!("sql/acquire.sql")),
             renew: of(include_str!("sql/renew.sql")),
             check_in: of(include_str!("sql/check_in.sql")),
+            wanted: of(include_str!("sql/wanted.sql")),
         }
     }
 }
