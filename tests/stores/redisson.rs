@@ -39,7 +39,7 @@ impl lock_conformance::Store for Store {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new().shared_between_processes().with_default_prefix("")
+        Capabilities::new().shared_between_processes().telling_of_waiters().with_default_prefix("")
     }
 
     fn has_connections(&self) -> bool {

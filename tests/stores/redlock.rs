@@ -70,7 +70,7 @@ impl lock_conformance::Store for Store {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new().shared_between_processes()
+        Capabilities::new().shared_between_processes().telling_of_waiters()
     }
 
     fn has_connections(&self) -> bool {

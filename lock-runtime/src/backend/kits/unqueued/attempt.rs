@@ -22,6 +22,7 @@ use crate::{
         Acquire, Acquired, Grant, Held, Wait,
         common::{
             contention::Contention,
+            inquiry::Inquiry,
             waiting::{Answer, Waiter, until_granted},
         },
         kits::redis::{error::Failure, foreign::FOREIGN_USE_RETENTION},
@@ -366,6 +367,7 @@ impl<'a> Attempt<'a> {
             id: self.request.lease_id(self.owner, token),
             unanswered: Arc::clone(&self.unanswered),
             contention: Contention { asked_at: self.sent, answered_at: Instant::now(), others_wait: false },
+            inquiry: Inquiry::since(Instant::now()),
             release_unanswered: AtomicBool::new(false),
         }
     }

@@ -17,7 +17,8 @@ use super::{
 use crate::{
     LockError, LockKey,
     backend::{
-        BoxFuture, HandOver, Lease, LeaseId, Releasable, Released, common::contention::Contention,
+        BoxFuture, HandOver, Lease, LeaseId, Releasable, Released,
+        common::{contention::Contention, inquiry::Inquiry},
         kits::redis::foreign::USUAL_OPENING,
     },
     background,
@@ -36,6 +37,9 @@ pub(super) struct RacedLease {
     pub(super) unanswered: Arc<UnansweredAcquisitions>,
     /// The evidence of other waiting clients in the answers of the nodes that granted the lock.
     pub(super) contention: Contention,
+    /// The question whether other clients wait. The first question comes after the node has executed the end of this
+    /// process's own subscription to the releases of the lock.
+    pub(super) inquiry: Inquiry,
     /// Whether a node may have executed a release whose answer is unknown.
     pub(super) release_unanswered: AtomicBool,
 }
@@ -152,6 +156,11 @@ impl Lease for RacedLease {
         };
         answer
             .keep_off(self.head_start(now).unwrap_or_else(|| USUAL_OPENING.due(contention.answered_at, now)))
+    }
+
+    fn wanted(&self) -> BoxFuture<'_, ()> {
+        let ask = || async { Some(self.shared.nodes.is_waited_for(&self.id.key).await) };
+        Box::pin(async move { self.inquiry.until_yes(ask).await })
     }
 
     fn count_holds(&self, holds: u32) {

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::runtime;
+use tokio::{runtime, task::JoinSet};
 
 use super::{
     claim::Claim,
@@ -21,7 +21,7 @@ use super::{
     quorum::{Count, Decision, MIN_QUIET, majority},
 };
 use crate::{
-    LockError, LockErrorKind,
+    LockError, LockErrorKind, LockKey,
     backend::{
         BoxFuture,
         common::{cold::cold, hints::Hints},
@@ -156,6 +156,32 @@ impl Nodes {
         });
         poll_fn(|cx| replies.poll_majority(cx)).await;
         self.majority_of(replies)
+    }
+
+    /// Returns whether a client waits for the releases of the lock, according to any node. A node that does not answer,
+    /// or does not permit the question, counts as a no.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(super) async fn is_waited_for(&self, key: &LockKey) -> bool {
+        let mut question = redis::cmd("PUBSUB");
+        question.arg("NUMSUB").arg(self.protocol.channel(key));
+        let question = Arc::new(question);
+        let mut asked = JoinSet::new();
+        for node in &self.of {
+            let (node, question) = (Arc::clone(node), Arc::clone(&question));
+            asked.spawn(async move {
+                let line = node.here().await.ok()?;
+                let (_, waiters) = line.connection.call::<(String, u64)>(&question).await.ok()?;
+                Some(waiters > 0)
+            });
+        }
+        while let Some(answer) = asked.join_next().await {
+            if let Ok(Some(true)) = answer {
+                return true;
+            }
+        }
+        false
     }
 
     /// Begins to `ask` each node. The futures are polled with the returned value.

@@ -116,7 +116,7 @@ impl Redlock {
 
 impl Backend for Redlock {
     fn capabilities(&self) -> Capabilities {
-        let can = Capabilities::new().named(protocol::NAME).shared_between_processes();
+        let can = Capabilities::new().named(protocol::NAME).shared_between_processes().telling_of_waiters();
         let FleetSettings { durable, max_ttl } = self.rules;
         if durable { can } else { can.with_longest_ttl(max_ttl) }
     }
