@@ -47,7 +47,11 @@ impl lock_conformance::Store for Store {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new().shared_between_processes().fair().with_session_timeout(SESSION)
+        Capabilities::new()
+            .shared_between_processes()
+            .fair()
+            .telling_of_waiters()
+            .with_session_timeout(SESSION)
     }
 
     /// All but the faults that lose data which a majority has on its disks, and those of another kind of server.

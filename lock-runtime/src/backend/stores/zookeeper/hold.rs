@@ -6,6 +6,7 @@
 
 use std::{
     fmt,
+    future::pending,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
@@ -16,14 +17,14 @@ use ::zookeeper_client as zk;
 
 use super::{
     error::Failure,
-    names,
+    names, queue,
     session::{HeldNode, Session},
     watches::{self, Room},
 };
 use crate::{
     LockError, LockKey, OwnerToken,
-    backend::{self, BoxFuture, LossNotifier, Releasable, Released},
-    time::clock::Instant,
+    backend::{self, BoxFuture, LossNotifier, Releasable, Released, common::inquiry::PAUSE},
+    time::clock::{self, Instant},
 };
 
 /// The node of one attempt, in one session. Its name is unique to the attempt, so a node found under that name is
@@ -155,6 +156,33 @@ impl Contender {
         }
     }
 
+    /// Returns whether another contender is in the queue. If none is, waits until the queue changes, and returns false.
+    /// If the session has no room for another watch, waits for a pause instead.
+    ///
+    /// # Cancel safety
+    /// Dropping the future removes the watch.
+    async fn followed(&self) -> Result<bool, Failure> {
+        let own = self.made().map_or("", |made| &made.name);
+        let session = &self.session;
+        session.answering().await?;
+        let Some(_room) = session.watches.room_for_held(&self.parent) else {
+            let followed = queue::has_others(&self.list().await.map_err(Failure::of)?, own);
+            if !followed {
+                clock::sleep_until(Instant::now() + PAUSE).await;
+            }
+            return Ok(followed);
+        };
+        let listed = session.answer(session.client.list_and_watch_children(&self.parent));
+        let (children, watcher) = listed.await.map_err(Failure::of)?;
+        let followed = queue::has_others(&children, own);
+        drop(children);
+        if !followed {
+            // If the driver is gone, the next request fails.
+            let _ = watches::changed(watcher).await;
+        }
+        Ok(followed)
+    }
+
     /// The number of the hold in the session, once the node is known to exist.
     fn number(&self) -> i64 {
         self.made().map_or(0, |made| made.czxid)
@@ -232,6 +260,19 @@ impl backend::Session for Contender {
     fn on_loss(self: Arc<Self>, notifier: LossNotifier) {
         let node = Arc::downgrade(&self);
         self.session.lifetime.register(self.number(), node, notifier);
+    }
+
+    fn wanted(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            loop {
+                match self.followed().await {
+                    Ok(true) => return,
+                    Ok(false) => {}
+                    Err(Failure::Ended(_)) => pending().await,
+                    Err(_) => clock::sleep_until(Instant::now() + PAUSE).await,
+                }
+            }
+        })
     }
 }
 

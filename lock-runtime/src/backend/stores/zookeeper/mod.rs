@@ -77,6 +77,7 @@ impl Backend for ZooKeeper {
             .named(sessions::NAME)
             .shared_between_processes()
             .fair()
+            .telling_of_waiters()
             .with_session_timeout(self.link.sessions().timeout())
     }
 

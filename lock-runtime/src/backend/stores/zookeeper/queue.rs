@@ -38,6 +38,12 @@ pub(super) fn place<'a>(children: &'a [String], own: &str, keeps_out: impl Fn(&s
     nearest.map_or(Place::First, |(_, child)| Place::Behind(child))
 }
 
+/// Returns whether a contender other than `own` is among `children`. If `own` holds the lock exclusively, each other
+/// contender waits for it.
+pub(super) fn has_others(children: &[String], own: &str) -> bool {
+    children.iter().any(|child| child != own && sequence(child).is_some())
+}
+
 /// The largest sequence number that is used.
 ///
 /// The counter of a node's children ends at `i32::MAX`: from there on the server (3.8 and 3.9) gives that number to
@@ -103,6 +109,14 @@ mod tests {
         assert_eq!(exclusive(&children, own), Place::Behind(kazoo));
         assert_eq!(exclusive(&children, kazoo), Place::Behind("x-0000000002"));
         assert_eq!(exclusive(&children, "leases"), Place::Gone);
+    }
+
+    #[test]
+    fn another_contender_waits_and_a_child_that_is_no_contender_does_not() {
+        let mut children = names(&["_c_a-lock-0000000004", "leases", "config-1"]);
+        assert!(!has_others(&children, "_c_a-lock-0000000004"));
+        children.push("0123456789abcdef0123456789abcdef__lock__0000000005".to_owned());
+        assert!(has_others(&children, "_c_a-lock-0000000004"));
     }
 
     #[test]
