@@ -32,6 +32,7 @@ pub mod torture;
 mod unnotified;
 mod unpolled;
 mod wait;
+mod wanted;
 
 use std::time::Duration;
 
@@ -56,6 +57,7 @@ pub fn all() -> Vec<Case> {
         limits::cases(),
         one_connection::cases(),
         cohort::cases(),
+        wanted::cases(),
         attribute_options::cases(),
         attribute_outcomes::cases(),
         runtimes::cases(),
