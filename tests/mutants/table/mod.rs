@@ -15,6 +15,7 @@ mod sessions;
 mod texts;
 mod unqueued;
 mod waiting;
+mod wanted;
 mod zookeeper;
 
 /// A built-in mistake, made only when it is chosen at run time.
@@ -41,6 +42,7 @@ pub fn mutants() -> impl Iterator<Item = &'static Mutant> {
         leases::MUTANTS,
         metrics::MUTANTS,
         waiting::MUTANTS,
+        wanted::MUTANTS,
         releases::MUTANTS,
         sections::MUTANTS,
         sessions::MUTANTS,
