@@ -9,8 +9,8 @@ const PAGE: &str = include_str!("../../../docs/stores.md");
 const SAFETY: &str = include_str!("../../../docs/safety.md");
 
 const URLS: &str = "| store | URL, with optional parts in brackets | feature |";
-const BEHAVIOUR: &str = "| store | kind | default prefix | timeouts in the URL | waiting order | hand-over in the process | free \
-                         after a crash |";
+const BEHAVIOUR: &str = "| store | kind | default prefix | timeouts in the URL | waiting order | hand-over in the process | tells \
+                         of waiters | free after a crash |";
 
 /// Returns the rows of each table of stores in `page`, with its head.
 fn tables(page: &str) -> Vec<(&str, Vec<&str>)> {
@@ -99,6 +99,7 @@ fn behaviour(store: &Store, built: &dyn Backend, timeouts: &str, row: &str) -> S
     let timeouts = if timeouts.is_empty() { "none" } else { timeouts };
     let order = if can.is_fair() { "first come, first served" } else { "none" };
     let hand_over = if has_leases { "yes" } else { "no" };
+    let tells = if can.tells_of_waiters() { "yes" } else { "no" };
     let freed = match (can.is_shared_between_processes(), has_leases) {
         (false, _) => "at once",
         (true, true) => "within the `ttl`",
@@ -107,7 +108,7 @@ fn behaviour(store: &Store, built: &dyn Backend, timeouts: &str, row: &str) -> S
     let on_page = cells(row);
     let mut should = format!("| {}) |", name(store));
     for (number, stated) in
-        [kind.as_str(), &prefix, timeouts, order, hand_over, freed].into_iter().enumerate()
+        [kind.as_str(), &prefix, timeouts, order, hand_over, tells, freed].into_iter().enumerate()
     {
         let cell = on_page.get(number + 1).copied().unwrap_or_default();
         let _ = write!(should, " {} |", with_remark(stated, cell));
