@@ -66,9 +66,10 @@ impl lock_conformance::Store for Store {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let capabilities = Capabilities::new().shared_between_processes().with_default_prefix("");
+        let capabilities =
+            Capabilities::new().shared_between_processes().telling_of_waiters().with_default_prefix("");
         match self.kind {
-            Kind::Rows { .. } => capabilities.telling_of_waiters(),
+            Kind::Rows { .. } => capabilities,
             Kind::Advisory => capabilities.with_session_timeout(SESSION),
         }
     }

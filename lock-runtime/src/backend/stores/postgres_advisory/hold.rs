@@ -13,7 +13,9 @@ use super::{
 };
 use crate::{
     LockError, LockKey,
-    backend::{self, BoxFuture, LossNotifier, Releasable, Released, kits::postgres::error},
+    backend::{
+        self, BoxFuture, LossNotifier, Releasable, Released, common::inquiry::Inquiry, kits::postgres::error,
+    },
     time::clock::Instant,
 };
 
@@ -28,6 +30,7 @@ pub(super) struct Hold {
     end: Arc<SetOnce<End>>,
     /// Whether the caller knows that its release was not confirmed.
     told: AtomicBool,
+    inquiry: Inquiry,
 }
 
 impl Hold {
@@ -39,6 +42,7 @@ impl Hold {
             asked: AtomicBool::new(false),
             end: Arc::default(),
             told: AtomicBool::new(false),
+            inquiry: Inquiry::since(Instant::now()),
         })
     }
 
@@ -86,5 +90,9 @@ impl backend::Session for Hold {
 
     fn on_loss(self: Arc<Self>, notifier: LossNotifier) {
         self.session.lifetime.register(self.name.number, (), notifier);
+    }
+
+    fn wanted(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.inquiry.until_yes(|| self.session.is_wanted(&self.name)))
     }
 }

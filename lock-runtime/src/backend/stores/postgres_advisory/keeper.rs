@@ -22,7 +22,7 @@ use super::{
     answer::Tried,
     hold::Hold,
     names::Name,
-    session::{End, Free, Request, Session, Take, Taken},
+    session::{End, Free, Inquire, Request, Session, Take, Taken},
     shared::Shared,
 };
 use crate::{
@@ -31,7 +31,7 @@ use crate::{
         common::{cold::cold, contention::Contention, outage::Outage},
         kits::postgres::{
             error::{self, Failure, Meaning},
-            notices::HEAD_START,
+            notices::{HEAD_START, NOTICE_PERIOD},
             statement::{Arg, Form, Statement, micros, read_rows},
             sweep,
         },
@@ -142,16 +142,19 @@ impl Keeper {
 
     /// Executes requests, first the requests that give locks back.
     async fn execute(&mut self, due: Vec<Request>) -> Result<(), LockError> {
-        let (mut takes, mut frees, mut pings) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut takes, mut frees, mut inquiries, mut pings) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for request in due {
             match request {
                 Request::Take(take) => takes.push(take),
                 Request::Free(free) => frees.push(free),
+                Request::Inquire(inquire) => inquiries.push(inquire),
                 Request::Ping(answer) => pings.push(answer),
             }
         }
         self.give_back(frees).await?;
         self.take(takes).await?;
+        self.inquire(inquiries).await?;
         if !pings.is_empty() {
             self.ping().await?;
             for answer in pings {
@@ -165,6 +168,28 @@ impl Keeper {
         let shared = Arc::clone(&self.shared);
         self.run(&shared.statements.ping, Vec::new()).await?;
         Ok(())
+    }
+
+    /// Answers the holders that ask whether other sessions wait.
+    async fn inquire(&mut self, mut inquiries: Vec<Inquire>) -> Result<(), LockError> {
+        inquiries.retain(|inquire| !inquire.answer.is_closed());
+        if inquiries.is_empty() {
+            return Ok(());
+        }
+        let shared = Arc::clone(&self.shared);
+        let names: Vec<_> = inquiries.iter().map(|inquire| inquire.name.clone()).collect();
+        let answer = self.run(&shared.statements.wanted, vec![rows(&names), micros(NOTICE_PERIOD)]).await;
+        match answer.and_then(|rows| read_answer(&rows, &names, |row| row.try_get("wanted"))) {
+            Ok(answers) => {
+                for (inquire, is_wanted) in inquiries.into_iter().zip(answers) {
+                    let _ = inquire.answer.send(is_wanted);
+                }
+                Ok(())
+            }
+            // A holder without an answer asks again later.
+            Err(Failure::Refused(_) | Failure::Locked(_)) => Ok(()),
+            Err(failure) => Err(failure.into()),
+        }
     }
 
     /// Gives locks back, and answers the requests to do so.

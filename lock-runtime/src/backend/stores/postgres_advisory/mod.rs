@@ -81,6 +81,7 @@ impl Backend for PostgresAdvisory {
         Capabilities::new()
             .named(sessions::NAME)
             .shared_between_processes()
+            .telling_of_waiters()
             .with_default_prefix("")
             .with_session_timeout(session_timeout)
     }

@@ -25,6 +25,7 @@ use crate::{
 pub(super) enum Request {
     Take(Take),
     Free(Free),
+    Inquire(Inquire),
     Ping(oneshot::Sender<()>),
 }
 
@@ -36,6 +37,13 @@ pub(super) struct Take {
     pub(super) wanted: Duration,
     /// Closed once the request's caller has gone.
     pub(super) answer: oneshot::Sender<Taken>,
+}
+
+/// The question whether other sessions wait for a lock that the session has.
+pub(super) struct Inquire {
+    pub(super) name: Name,
+    /// Closed once the caller has gone.
+    pub(super) answer: oneshot::Sender<bool>,
 }
 
 /// The answer to a request for a lock.
@@ -133,6 +141,16 @@ impl Session {
             // `free.end`.
             let _ = self.requests.send(Request::Free(free));
         }
+    }
+
+    /// Returns whether other sessions wait for a lock that this session has; `None` without an answer.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(super) async fn is_wanted(&self, name: &Name) -> Option<bool> {
+        let (answer, answered) = oneshot::channel();
+        let _ = self.requests.send(Request::Inquire(Inquire { name: name.clone(), answer }));
+        self.answer(answered).await.ok()?
     }
 
     /// Checks that the server answers; returns `None` if the session has ended.

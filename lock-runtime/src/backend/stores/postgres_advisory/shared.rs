@@ -52,6 +52,7 @@ pub(super) struct Statements {
     pub(super) lock: Statement,
     pub(super) create: Statement,
     pub(super) want: Statement,
+    pub(super) wanted: Statement,
     pub(super) unlock: Statement,
     pub(super) free: Statement,
 }
@@ -65,6 +66,7 @@ impl Statements {
             lock: of(include_str!("sql/lock.sql")),
             create: of(include_str!("sql/create.sql")),
             want: of(include_str!("sql/want.sql")),
+            wanted: of(include_str!("sql/wanted.sql")),
             unlock: of(include_str!("sql/unlock.sql")),
             free: of(include_str!("sql/free.sql")),
         }
