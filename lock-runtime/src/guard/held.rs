@@ -69,9 +69,9 @@ impl HeldLock {
     ///
     /// Acquisitions through the same manager and its clones are seen at once. Other clients are seen if the store
     /// [tells of waiters](crate::backend::Capabilities::tells_of_waiters), usually within a second; the page of each
-    /// store says how. An acquisition that began to wait before this call counts, too. A single attempt
-    /// ([`try_acquire`](crate::Lock::try_acquire)) waits for nothing, and does not count. When the future completes, the
-    /// waiter may already have given up.
+    /// store says how. (With a store that has a server, this needs a tokio runtime with timers and I/O.) An acquisition
+    /// that began to wait before this call counts, too. A single attempt ([`try_acquire`](crate::Lock::try_acquire))
+    /// waits for nothing, and does not count. When the future completes, the waiter may already have given up.
     ///
     /// The future never completes once the lock has been lost or released, so await it together with
     /// [`lost`](Self::lost), or within [`LockGuard::run`](crate::LockGuard::run). Nothing is sent to the store before the
@@ -83,9 +83,10 @@ impl HeldLock {
     ///
     /// # Example
     /// ```
+    /// use std::pin::pin;
+    ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), lock_runtime::LockError> {
-    /// # use std::pin::pin;
     /// # let locks = lock_runtime::LockManager::connect("memory:wanted").await?;
     /// # async fn next_page(page: u32) { tokio::task::yield_now().await; }
     /// let guard = locks.lock("report").acquire().await?;

@@ -362,12 +362,13 @@ impl<'a> Attempt<'a> {
     }
 
     fn lease(&self, token: FencingToken) -> RacedLease {
+        let answered_at = Instant::now();
         RacedLease {
             shared: Arc::clone(self.shared),
             id: self.request.lease_id(self.owner, token),
             unanswered: Arc::clone(&self.unanswered),
-            contention: Contention { asked_at: self.sent, answered_at: Instant::now(), others_wait: false },
-            inquiry: Inquiry::since(Instant::now()),
+            contention: Contention { asked_at: self.sent, answered_at, others_wait: false },
+            inquiry: Inquiry::since(answered_at),
             release_unanswered: AtomicBool::new(false),
         }
     }
