@@ -109,7 +109,11 @@ impl Postgres {
 
 impl Backend for Postgres {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new().named(shared::NAME).shared_between_processes().telling_of_waiters().with_default_prefix("")
+        Capabilities::new()
+            .named(shared::NAME)
+            .shared_between_processes()
+            .telling_of_waiters()
+            .with_default_prefix("")
     }
 
     fn names(&self) -> Vec<String> {

@@ -81,7 +81,11 @@ impl Redisson {
 
 impl Backend for Redisson {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new().named(protocol::NAME).shared_between_processes().telling_of_waiters().with_default_prefix("")
+        Capabilities::new()
+            .named(protocol::NAME)
+            .shared_between_processes()
+            .telling_of_waiters()
+            .with_default_prefix("")
     }
 
     fn names(&self) -> Vec<String> {
