@@ -152,6 +152,15 @@ mod tests {
         key.map(|key| key.as_str().to_owned()).map_err(|refused| (refused.fault, refused.text.into_owned()))
     }
 
+    #[test]
+    fn the_template_is_the_class_of_the_locks() {
+        let template = KeyTemplate::parse("user:<header.x-id:u64>").expect("a template");
+        let mut parts =
+            http::Request::builder().header("x-id", "7").body(()).expect("a request").into_parts().0;
+        let key = template.extract(&mut parts).expect("valid").expect("always one");
+        assert_eq!((key.as_str(), key.class()), ("user:7", "user:<header.x-id:u64>"));
+    }
+
     fn refusal(template: &str) -> String {
         let error = KeyTemplate::parse(template).expect_err(template);
         assert_eq!(error.kind(), LockErrorKind::InvalidKey);

@@ -2,7 +2,9 @@
 
 #![deny(warnings, clippy::pedantic)]
 
-use lock_runtime::{LockErrorKind, LockManager, backend::Memory, distributed_lock, lock_key};
+use lock_runtime::{
+    LockError, LockErrorKind, LockManager, backend::Memory, current, distributed_lock, lock_key,
+};
 
 struct User {
     id: u64,
@@ -35,6 +37,25 @@ fn values_are_taken_from_where_it_stands() {
     // Used, not moved.
     let owned = String::from("é");
     assert_eq!((text(lock_key!("<owned>")), owned.as_str()), ("é".into(), "é"));
+}
+
+#[tokio::test]
+async fn the_template_is_the_class_of_the_lock() {
+    #[distributed_lock(key = "user:<id>", manager = locks)]
+    async fn one(locks: &LockManager, id: u64) -> Result<&'static str, LockError> {
+        Ok(current().expect("held").key().class())
+    }
+    let locks = LockManager::new(Memory::new()).class("the manager's");
+    assert_eq!(one(&locks, 7).await.expect("free"), "user:<id>");
+    let user = User { id: 7, r#type: "a" };
+    let by_macro = locks.lock(lock_key!("user:<user.id>")).acquire().await.expect("free");
+    assert_eq!(by_macro.key().class(), "user:<user.id>");
+    let by_text = locks.lock("user:8").acquire().await.expect("free");
+    assert_eq!(by_text.key().class(), "the manager's");
+    let by_call =
+        locks.all([lock_key!("user:<user.id>:a")]).class("the call's").acquire().await.expect("free");
+    assert_eq!(by_call.held().get("user:7:a").expect("held").key().class(), "the call's");
+    assert_eq!(lock_runtime::LockKey::new("plain").expect("valid").class(), "other");
 }
 
 #[test]
