@@ -283,13 +283,33 @@ impl Lease for MockLease {
     }
 }
 
-/// A subscriber that keeps all texts of this thread.
+/// A subscriber that keeps all texts of this thread, and what happens to spans.
 #[derive(Clone, Default)]
-pub(crate) struct Log(Arc<Mutex<String>>);
+pub(crate) struct Log {
+    events: Arc<Mutex<String>>,
+    spans: Arc<Mutex<String>>,
+}
+
+/// Writes each field in a line of its own.
+struct Text<'a>(&'a mut String);
+
+impl tracing::field::Visit for Text<'_> {
+    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+        use std::fmt::Write;
+        let _ = match field.name() {
+            name if name.starts_with("lock.") => writeln!(self.0, "{name}={value:?}"),
+            _ => writeln!(self.0, "{value:?}"),
+        };
+    }
+}
 
 impl Log {
     pub(crate) fn texts(&self) -> String {
-        lock(&self.0).clone()
+        lock(&self.events).clone()
+    }
+
+    pub(crate) fn spans(&self) -> String {
+        lock(&self.spans).clone()
     }
 }
 
@@ -297,23 +317,26 @@ impl tracing::Subscriber for Log {
     fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
         true
     }
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+    fn new_span(&self, span: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        let mut spans = lock(&self.spans);
+        spans.push_str(span.metadata().name());
+        spans.push('\n');
+        span.record(&mut Text(&mut spans));
         tracing::span::Id::from_u64(1)
     }
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record(&self, _: &tracing::span::Id, values: &tracing::span::Record<'_>) {
+        values.record(&mut Text(&mut lock(&self.spans)));
+    }
     fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
     fn event(&self, event: &tracing::Event<'_>) {
-        struct Text<'a>(&'a mut String);
-        impl tracing::field::Visit for Text<'_> {
-            fn record_debug(&mut self, _: &tracing::field::Field, value: &dyn std::fmt::Debug) {
-                use std::fmt::Write;
-                let _ = writeln!(self.0, "{value:?}");
-            }
-        }
-        event.record(&mut Text(&mut lock(&self.0)));
+        event.record(&mut Text(&mut lock(&self.events)));
     }
-    fn enter(&self, _: &tracing::span::Id) {}
-    fn exit(&self, _: &tracing::span::Id) {}
+    fn enter(&self, _: &tracing::span::Id) {
+        lock(&self.spans).push('(');
+    }
+    fn exit(&self, _: &tracing::span::Id) {
+        lock(&self.spans).push(')');
+    }
 }
 
 /// Waits until `condition` is met, for at most 10 s, which is far longer than it takes.

@@ -17,6 +17,8 @@ use std::{
     time::Duration,
 };
 
+use tracing::Span;
+
 use crate::{
     FencingToken, LockError, LockErrorKind, LockKey,
     backend::{LockId, Released},
@@ -210,6 +212,19 @@ impl LockGuard {
 
     pub(crate) fn loss(&self) -> LockError {
         self.turn.loss()
+    }
+
+    /// Returns the span of a section under this lock and `count - 1` others; `None` unless a subscriber wants the span.
+    pub(crate) fn section_span(&self, count: usize) -> Option<Span> {
+        let LockId { key, mode } = self.lock();
+        let span = tracing::debug_span!(
+            "hold lock",
+            lock.store = self.permit.engine().backend.capabilities().name(),
+            lock.class = key.class(),
+            lock.mode = mode.name(),
+            lock.count = count,
+        );
+        (!span.is_disabled()).then_some(span)
     }
 
     #[cfg(test)]

@@ -2,6 +2,8 @@
 
 use std::slice;
 
+use tracing::Span;
+
 use crate::{LockError, LockGuard, MultiGuard, backend::BoxFuture, engine::hold, guard};
 
 /// The guards of the locks under which a body runs.
@@ -31,6 +33,12 @@ impl Guards {
             Self::One(guard) => slice::from_ref(guard),
             Self::Several(guard) => guard.locks(),
         }
+    }
+
+    /// Returns the span of a section under these locks; `None` unless a subscriber wants the span.
+    pub(crate) fn span(&self) -> Option<Span> {
+        let locks = self.locks();
+        locks.first()?.section_span(locks.len())
     }
 
     /// Returns whether all the locks can still be relied on at this moment.

@@ -5,12 +5,13 @@ pub(crate) mod multi;
 
 pub use self::multi::MultiLock;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, pin::pin, slice, sync::Arc, time::Duration};
 
 use crate::{
     LockError, LockErrorKind, LockGuard, LockKey,
     backend::{LockId, Mode, Wait},
     engine::{Engine, request::Request},
+    lock::acquire::trace::traced,
     options::{LockOptions, WaitFor, option_methods},
 };
 
@@ -91,7 +92,9 @@ impl Lock {
     async fn acquire_until(&self, wait: Wait) -> Result<LockGuard, LockError> {
         let lock = LockId { key: self.key.clone()?, mode: Mode::Exclusive };
         let request = Request { lock, options: self.options, wait };
-        acquire::acquire(&self.engine, &request).await.map_err(|error| error.with_key(&request.lock.key))
+        let acquiring = pin!(acquire::acquire(&self.engine, &request));
+        let acquired = traced(&self.engine, slice::from_ref(&request.lock), acquiring).await;
+        acquired.map_err(|error| error.with_key(&request.lock.key))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Several locks that are acquired together: all of them, or none.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, pin::pin, sync::Arc, time::Duration};
 
 use crate::{
     LockError, LockErrorKind, LockGuard, LockKey, MultiGuard,
@@ -12,7 +12,7 @@ use crate::{
         unpolled::{self, Withheld},
     },
     guard,
-    lock::acquire::{self, Pending, Started},
+    lock::acquire::{self, Pending, Started, trace::traced},
     metrics::Acquisition,
     options::{LockOptions, WaitFor, option_methods},
     section::scope,
@@ -126,6 +126,10 @@ impl MultiLock {
 
     async fn acquire_until(&self, wait: Wait) -> Result<MultiGuard, LockError> {
         let locks = self.locks.as_ref().map_err(Clone::clone)?;
+        traced(&self.engine, locks, pin!(self.acquire_all(locks, wait))).await
+    }
+
+    async fn acquire_all(&self, locks: &[LockId], wait: Wait) -> Result<MultiGuard, LockError> {
         // `hold_at_least` counts from the time at which all the locks are held, so `MultiGuard::new` applies it.
         let options = LockOptions { hold_at_least: Duration::ZERO, ..self.options };
         let request = |lock: &LockId| Request { lock: lock.clone(), options, wait };

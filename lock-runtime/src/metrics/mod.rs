@@ -11,6 +11,55 @@ mod on;
 #[cfg(feature = "metrics")]
 pub use self::names::{ALL, BUCKETS, Kind, Metric};
 pub(crate) use self::on::{Acquisition, Counted, Holding, Meter, Metrics, connection};
+use crate::LockErrorKind;
+
+/// How an acquisition ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Acquired,
+    Contended,
+    Timeout,
+    Failed,
+    Refused,
+    #[cfg(feature = "metrics")]
+    Cancelled,
+}
+
+impl Outcome {
+    #[cfg(feature = "metrics")]
+    const ALL: [Self; 6] =
+        [Self::Acquired, Self::Contended, Self::Timeout, Self::Failed, Self::Refused, Self::Cancelled];
+
+    /// Returns the value of the label.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Acquired => "acquired",
+            Self::Contended => "contended",
+            Self::Timeout => "timeout",
+            Self::Failed => "failed",
+            Self::Refused => "refused",
+            #[cfg(feature = "metrics")]
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// Returns the outcome of an acquisition that ended with an error.
+    pub(crate) fn of(why: LockErrorKind) -> Self {
+        match why {
+            LockErrorKind::Contended => Self::Contended,
+            LockErrorKind::Timeout => Self::Timeout,
+            LockErrorKind::Backend | LockErrorKind::Lost => Self::Failed,
+            LockErrorKind::WouldDeadlock
+            | LockErrorKind::NotHeld
+            | LockErrorKind::InvalidKey
+            | LockErrorKind::InvalidOptions
+            | LockErrorKind::Unsupported
+            | LockErrorKind::Overloaded
+            | LockErrorKind::ShutDown
+            | LockErrorKind::NoManager => Self::Refused,
+        }
+    }
+}
 
 /// How a holder's use of a lock ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

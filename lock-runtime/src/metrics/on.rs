@@ -8,7 +8,7 @@ use std::{
 use ::metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder, Unit, with_recorder};
 
 use super::{
-    HandedOver, HoldEnd, Renewed,
+    HandedOver, HoldEnd, Outcome, Renewed,
     names::{
         ACQUIRE, CONNECTION_UP, HANDOVERS, HELD, HOLD, IN_DOUBT, Kind, LATE, Metric, RENEWALS, VALIDITY_LEFT,
         WAITERS,
@@ -106,8 +106,7 @@ impl Registry<'_> {
     fn instruments(&self, recorder: usize) -> Instruments {
         Instruments {
             recorder,
-            acquired: ["acquired", "contended", "timeout", "failed", "refused", "cancelled"]
-                .map(|outcome| self.histogram(&ACQUIRE, outcome)),
+            acquired: Outcome::ALL.map(|outcome| self.histogram(&ACQUIRE, outcome.name())),
             held_for: ["released", "dropped", "lost", "max_hold"].map(|end| self.histogram(&HOLD, end)),
             waiters: self.gauge(&WAITERS),
             held: self.gauge(&HELD),
@@ -162,36 +161,6 @@ impl Meter {
     pub(crate) fn renewed(&self, renewed: Renewed, left: Duration) {
         self.0.renewed[renewed as usize].increment(1);
         self.0.validity_left.record(left);
-    }
-}
-
-/// How an acquisition ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
-    Acquired,
-    Contended,
-    Timeout,
-    Failed,
-    Refused,
-    Cancelled,
-}
-
-impl Outcome {
-    /// Returns the outcome of an acquisition that ended with an error.
-    fn of(why: LockErrorKind) -> Self {
-        match why {
-            LockErrorKind::Contended => Self::Contended,
-            LockErrorKind::Timeout => Self::Timeout,
-            LockErrorKind::Backend | LockErrorKind::Lost => Self::Failed,
-            LockErrorKind::WouldDeadlock
-            | LockErrorKind::NotHeld
-            | LockErrorKind::InvalidKey
-            | LockErrorKind::InvalidOptions
-            | LockErrorKind::Unsupported
-            | LockErrorKind::Overloaded
-            | LockErrorKind::ShutDown
-            | LockErrorKind::NoManager => Self::Refused,
-        }
     }
 }
 

@@ -14,6 +14,8 @@ use std::{
     time::Duration,
 };
 
+use tracing::Span;
+
 use crate::{
     LockError, LockErrorKind,
     guard::set::Guards,
@@ -58,6 +60,8 @@ pub struct Section {
     guards: Option<Guards>,
     on_lost: OnLost,
     begun: bool,
+    /// The span of the body; `None` unless a subscriber wants the span.
+    span: Option<Box<Span>>,
     /// Wakes the task when a lock is lost. Set only while the body is pending.
     alarm: Option<SyncFuture<()>>,
 }
@@ -66,7 +70,8 @@ impl Section {
     /// Creates a section under these guards.
     #[must_use]
     pub fn new(guards: Guards, on_lost: OnLost) -> Self {
-        Self { guards: Some(guards), on_lost, begun: false, alarm: None }
+        let span = guards.span().map(Box::new);
+        Self { guards: Some(guards), on_lost, begun: false, span, alarm: None }
     }
 
     /// Returns the guards. Must not be called while the body is polled.
@@ -84,6 +89,7 @@ impl Section {
     /// Runs `work` as a part of the body, under the locks: in `work`, [`current`] returns the lock, and acquiring the
     /// lock again does not wait.
     pub fn enter<T>(&mut self, work: impl FnOnce() -> T) -> T {
+        let _entered = self.span.as_deref().map(Span::enter);
         scope::enter(&mut self.guards, work)
     }
 

@@ -2,6 +2,7 @@
 
 mod errors;
 mod store;
+pub(crate) mod trace;
 
 use std::{
     future::{Future, poll_fn},
