@@ -13,12 +13,12 @@ thread_local! {
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Counts the spans that this thread is in.
+/// Counts the spans that this thread is in, without those of the library.
 struct Depth(AtomicU64);
 
 impl Subscriber for Depth {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        !metadata.target().starts_with("lock_runtime")
     }
 
     fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
