@@ -6,7 +6,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a_holder_that_is_late_is_not_recorded",
         edits: &[Rust {
-            file: "engine/hold.rs",
+            file: "engine/hold/turn.rs",
             from: "_ => (now > deadline).then(",
             to: "_ => (now > deadline && !mutant!()).then(",
         }],

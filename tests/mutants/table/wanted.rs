@@ -50,7 +50,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "wanted_by_the_waiters_of_a_later_turn",
         edits: &[Rust {
-            file: "engine/hold.rs",
+            file: "engine/hold/turn.rs",
             from: "            () = self.lost() => pending().await,",
             to: "            () = self.lost(), if !mutant!() => pending().await,",
         }],

@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    OwnerToken,
+    FencingToken, LockErrorKind, OwnerToken,
     backend::{BoxFuture, HandOver, Lease, LeaseId, Mode, Releasable, Released},
 };
 

@@ -1,6 +1,9 @@
-//! The answer to the statement that tries to take locks.
+//! The answers to the statements about locks.
 
 use sqlx::{Row, postgres::PgRow};
+
+use super::names::Name;
+use crate::backend::kits::postgres::{error::Failure, statement::read_rows};
 
 /// The outcome of an attempt to take a lock.
 #[derive(Clone, Copy)]
@@ -23,4 +26,14 @@ impl Tried {
             None => Self::Held,
         })
     }
+}
+
+/// Reads a row for each name. An answer that cannot be read is treated as a refusal, because both leave open whether
+/// the locks were taken or given back.
+pub(super) fn read_answer<T>(
+    rows: &[PgRow],
+    names: &[Name],
+    read: impl Fn(&PgRow) -> Result<T, sqlx::Error>,
+) -> Result<Vec<T>, Failure> {
+    read_rows(rows, names.len(), read).map_err(Failure::Refused)
 }

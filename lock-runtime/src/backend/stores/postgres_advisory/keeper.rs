@@ -19,7 +19,7 @@ use tokio::{
 };
 
 use super::{
-    answer::Tried,
+    answer::{Tried, read_answer},
     hold::Hold,
     names::Name,
     session::{End, Free, Inquire, Request, Session, Take, Taken},
@@ -32,7 +32,7 @@ use crate::{
         kits::postgres::{
             error::{self, Failure, Meaning},
             notices::{HEAD_START, NOTICE_PERIOD},
-            statement::{Arg, Form, Statement, micros, read_rows},
+            statement::{Arg, Form, Statement, micros},
             sweep,
         },
     },
@@ -481,16 +481,6 @@ impl Keeper {
             "the connection to PostgreSQL at {address} was closed, and its session has ended"
         ))
     }
-}
-
-/// Reads a row for each name. An answer that cannot be read is treated as a refusal, because both leave open whether
-/// the locks were taken or given back.
-fn read_answer<T>(
-    rows: &[PgRow],
-    names: &[Name],
-    read: impl Fn(&PgRow) -> Result<T, sqlx::Error>,
-) -> Result<Vec<T>, Failure> {
-    read_rows(rows, names.len(), read).map_err(Failure::Refused)
 }
 
 fn numbers(names: &[Name]) -> Arg<'_> {
