@@ -1,11 +1,14 @@
 //! What is recorded, with the feature `metrics`. The file `off.rs` has the same interface.
 
 use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, PoisonError, RwLock},
     time::Duration,
 };
 
-use ::metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder, Unit, with_recorder};
+use ::metrics::{
+    Counter, Gauge, Histogram, Key, Label, Level, Metadata, NoopRecorder, Recorder, Unit, with_recorder,
+};
 
 use super::{
     HandedOver, HoldEnd, Outcome, Renewed,
@@ -59,8 +62,10 @@ impl Metrics {
                 return meter.clone();
             }
             drop(meters);
-            let registry = Registry { recorder, store: self.store, class, mode };
-            let meter = Meter(Arc::new(registry.instruments(address)));
+            let made_by =
+                |recorder| Registry { recorder, store: self.store, class, mode }.instruments(address);
+            let instruments = guarded(|| made_by(recorder)).unwrap_or_else(|| made_by(&NoopRecorder));
+            let meter = Meter(Arc::new(instruments));
             let mut meters = self.meters.write().unwrap_or_else(PoisonError::into_inner);
             meters.insert((class, mode), meter.clone());
             meter
@@ -72,18 +77,25 @@ impl Metrics {
         let gauge = |recorder: &dyn Recorder| {
             Registry { recorder, store: self.store, class, mode: "" }.gauge(&IN_DOUBT)
         };
-        Counted::of(with_recorder(gauge))
+        Counted::of(guarded(|| with_recorder(gauge)).unwrap_or(Gauge::noop()))
     }
+}
+
+/// Calls the program's recorder. If the recorder panics, what it was to record is missing, and no lock is harmed: the
+/// callers are in the middle of a grant, a renewal or a release, some of them in a destructor.
+fn guarded<T>(call: impl FnOnce() -> T) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(call)).ok()
 }
 
 /// Records whether a server of this kind of store can be reached.
 pub(crate) fn connection(store: &'static str, server: &str, is_up: bool) {
-    with_recorder(|recorder| {
+    let record = |recorder: &dyn Recorder| {
         describe(recorder, &CONNECTION_UP);
         let labels = [Label::from_static_parts("store", store), Label::new("server", server.to_owned())];
         let key = Key::from_parts(CONNECTION_UP.name, labels.to_vec());
         recorder.register_gauge(&key, &METADATA).set(if is_up { 1.0 } else { 0.0 });
-    });
+    };
+    guarded(|| with_recorder(record));
 }
 
 fn describe(recorder: &dyn Recorder, metric: &Metric) {
@@ -154,13 +166,15 @@ impl Meter {
     }
 
     pub(crate) fn handed_over(&self, place: HandedOver) {
-        self.0.handed_over[place as usize].increment(1);
+        guarded(|| self.0.handed_over[place as usize].increment(1));
     }
 
     /// Records a renewal, and the validity that the lease had left when the answer came.
     pub(crate) fn renewed(&self, renewed: Renewed, left: Duration) {
-        self.0.renewed[renewed as usize].increment(1);
-        self.0.validity_left.record(left);
+        guarded(|| {
+            self.0.renewed[renewed as usize].increment(1);
+            self.0.validity_left.record(left);
+        });
     }
 }
 
@@ -181,7 +195,7 @@ impl Acquisition {
 
     fn ends(&mut self, outcome: Outcome, now: Instant) -> Option<Meter> {
         let meter = self.meter.take()?;
-        meter.0.acquired[outcome as usize].record(now.saturating_duration_since(self.began));
+        guarded(|| meter.0.acquired[outcome as usize].record(now.saturating_duration_since(self.began)));
         Some(meter)
     }
 
@@ -193,7 +207,7 @@ impl Acquisition {
         };
         holding.meter = self.ends(Outcome::Acquired, since);
         if let Some(meter) = &holding.meter {
-            meter.0.held.increment(1);
+            guarded(|| meter.0.held.increment(1));
         }
     }
 
@@ -232,11 +246,13 @@ impl Holding {
     /// Records the end, if none was recorded yet. `late` is how long the lock's deadline has passed, if it has.
     pub(crate) fn ends(&mut self, end: HoldEnd, now: Instant, late: Option<Duration>) {
         let (Some(Meter(meter)), Some(since)) = (self.meter.take(), self.since) else { return };
-        meter.held.decrement(1);
-        meter.held_for[end as usize].record(now.saturating_duration_since(since));
-        if let Some(late) = late {
-            meter.late.record(late);
-        }
+        guarded(|| {
+            meter.held.decrement(1);
+            meter.held_for[end as usize].record(now.saturating_duration_since(since));
+            if let Some(late) = late {
+                meter.late.record(late);
+            }
+        });
     }
 
     /// Returns whether an end is to be recorded.
@@ -251,13 +267,13 @@ pub(crate) struct Counted(Gauge);
 
 impl Counted {
     fn of(gauge: Gauge) -> Self {
-        gauge.increment(1);
+        guarded(|| gauge.increment(1));
         Self(gauge)
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.decrement(1);
+        guarded(|| self.0.decrement(1));
     }
 }

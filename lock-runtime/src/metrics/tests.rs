@@ -1,7 +1,13 @@
 #![expect(clippy::float_cmp, reason = "whole numbers")]
 
-use std::{sync::LazyLock, time::Duration};
+use std::{
+    future::Future,
+    sync::{Arc, LazyLock},
+    task::{Context, Waker},
+    time::Duration,
+};
 
+use ::metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, SharedString, Unit};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
 use super::*;
@@ -254,5 +260,80 @@ fn the_queries_of_the_example_name_metrics_and_labels_that_exist() {
                 );
             }
         }
+    }
+}
+
+/// A recorder that panics: as it makes an instrument, or as it records.
+struct Panics {
+    early: bool,
+}
+
+struct PanickingInstrument;
+
+impl ::metrics::CounterFn for PanickingInstrument {
+    fn increment(&self, _: u64) {
+        panic!("a bug in the recorder");
+    }
+    fn absolute(&self, _: u64) {}
+}
+
+impl ::metrics::GaugeFn for PanickingInstrument {
+    fn increment(&self, _: f64) {
+        panic!("a bug in the recorder");
+    }
+    fn decrement(&self, _: f64) {
+        panic!("a bug in the recorder");
+    }
+    fn set(&self, _: f64) {
+        panic!("a bug in the recorder");
+    }
+}
+
+impl ::metrics::HistogramFn for PanickingInstrument {
+    fn record(&self, _: f64) {
+        panic!("a bug in the recorder");
+    }
+}
+
+impl Panics {
+    fn instrument(&self) -> Arc<PanickingInstrument> {
+        assert!(!self.early, "a bug in the recorder");
+        Arc::new(PanickingInstrument)
+    }
+}
+
+impl ::metrics::Recorder for Panics {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
+        self.instrument().into()
+    }
+    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+        self.instrument().into()
+    }
+    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+        self.instrument().into()
+    }
+}
+
+#[tokio::test]
+async fn a_recorder_that_panics_harms_no_lock() {
+    for early in [true, false] {
+        let recorder = Panics { early };
+        let _recording = ::metrics::set_default_local_recorder(&recorder);
+        let store = Mock::new();
+        let locks = store.manager();
+        let guard = locks.lock("k").acquire().await.expect("granted");
+        let next = locks.lock("k").wait_forever();
+        let mut next = Box::pin(next.acquire());
+        assert!(next.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        guard.release().await.expect("held");
+        drop(next.await.expect("handed over"));
+        until("released", || store.releases().count("k") == 1).await;
+        let metrics = Metrics::of("other");
+        drop(metrics.in_doubt("other"));
+        metrics.meter("other", "exclusive").renewed(Renewed::Yes, MS);
+        connection("other", "server", true);
     }
 }

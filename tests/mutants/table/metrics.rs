@@ -41,4 +41,13 @@ pub const MUTANTS: &[Mutant] = &[
         }],
         caught_by: &["unit metrics::tests::a_reentered_lock_is_held_once"],
     },
+    Mutant {
+        name: "a_recorder_may_panic_through_a_lock",
+        edits: &[Rust {
+            file: "metrics/on.rs",
+            from: "    catch_unwind(AssertUnwindSafe(call)).ok()",
+            to: "    if mutant!() { Some(call()) } else { catch_unwind(AssertUnwindSafe(call)).ok() }",
+        }],
+        caught_by: &["unit metrics::tests::a_recorder_that_panics_harms_no_lock"],
+    },
 ];
