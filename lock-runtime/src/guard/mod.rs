@@ -303,8 +303,10 @@ impl Drop for LockGuard {
         }
         if self.leaves {
             let now = Instant::now();
-            let (end, late) = self.turn.left_at(now);
-            self.holding.ends(end, now, late);
+            if self.holding.is_open() {
+                let (end, late) = self.turn.left_at(now);
+                self.holding.ends(end, now, late);
+            }
             self.permit.engine().end_turn_in_background(&self.turn, TurnEnd::Left(&self.permit), now);
         } else if self.holding.is_open() {
             // The future of the release was dropped.
