@@ -63,8 +63,9 @@ impl Outage {
             State::Away { refused: told, .. } if refused && !*told => *told = true,
             State::Away { .. } => return,
         }
-        drop(state);
+        // Under the mutex, so that the last change is the one that is recorded last.
         metrics::connection(self.store, &self.address, false);
+        drop(state);
         let Self { product, address, consequence, .. } = self;
         if refused {
             tracing::error!(%error, "{product} at {address} refuses us: {consequence} until the configuration is fixed");
@@ -75,9 +76,9 @@ impl Outage {
 
     /// Records that the store was reached.
     pub(crate) fn ends(&self) {
-        metrics::connection(self.store, &self.address, true);
         let now = Instant::now();
         let mut state = lock(&self.state);
+        metrics::connection(self.store, &self.address, true);
         if let State::Away { since, .. } = *state {
             *state = State::Reached(now);
             drop(state);

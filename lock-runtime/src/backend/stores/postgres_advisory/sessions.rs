@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// The name of this kind of store, for metrics and traces.
-pub(super) const NAME: &str = "postgres-advisory";
+pub(super) const NAME: &str = "postgres+advisory";
 
 /// Creates the link, which holds the current session of a store. At first, the link has no session.
 pub(super) fn link(config: Config) -> Arc<Link<Arc<Shared>>> {

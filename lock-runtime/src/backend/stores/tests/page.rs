@@ -86,6 +86,7 @@ fn with_remark(stated: &str, cell: &str) -> String {
 /// Returns the row that the page should have, with the remarks of the row that it has.
 fn behaviour(store: &Store, built: &dyn Backend, timeouts: &str, row: &str) -> String {
     let can = built.capabilities();
+    assert_eq!(can.name(), store.schemes[0], "metrics and traces name a store by its scheme");
     let has_leases = built.renewal().is_some();
     assert_eq!(has_leases, can.session_timeout().is_none(), "{built:?}");
     let kind = match can.session_timeout() {
