@@ -180,7 +180,7 @@ async fn blocking<T: Send + 'static>(
 
 impl Backend for Files {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new().shared_between_processes()
+        Capabilities::new().named("files").shared_between_processes()
     }
 
     fn names(&self) -> Vec<String> {
