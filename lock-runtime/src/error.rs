@@ -2,7 +2,7 @@
 
 use std::{error::Error, fmt, sync::Arc, time::Duration};
 
-use crate::LockKey;
+use crate::{LockHolder, LockKey};
 
 /// The kind of a [`LockError`]; the error's message has the details.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -73,6 +73,7 @@ struct Inner {
     /// The retry delay that a response suggests to a client.
     advice: Option<Duration>,
     permanent: bool,
+    holder: Option<Arc<LockHolder>>,
     source: Option<Arc<dyn Error + Send + Sync>>,
 }
 
@@ -87,6 +88,7 @@ impl LockError {
             retry_after: None,
             advice: None,
             permanent: false,
+            holder: None,
             source: None,
         }))
     }
@@ -114,6 +116,12 @@ impl LockError {
     /// Sets the retry delay that a response suggests to a client.
     pub(crate) fn advising(mut self, advice: Duration) -> Self {
         self.0.advice = Some(advice);
+        self
+    }
+
+    /// Adds the holder of the lock, if it is known.
+    pub(crate) fn with_holder(mut self, holder: Option<Arc<LockHolder>>) -> Self {
+        self.0.holder = holder;
         self
     }
 
@@ -196,6 +204,16 @@ impl LockError {
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.0.retry_after
+    }
+
+    /// Returns the holder of the lock after [`Contended`](LockErrorKind::Contended) or
+    /// [`Timeout`](LockErrorKind::Timeout), if the answer of the store stated it, or if the holder is in this process.
+    /// Otherwise, ask with [`inspect`](crate::LockManager::inspect).
+    ///
+    /// This is for the log. The responses that this crate and lock-tower make do not contain the holder.
+    #[must_use]
+    pub fn holder(&self) -> Option<&LockHolder> {
+        self.0.holder.as_deref()
     }
 
     /// Returns whether the error was [marked as permanent](Self::into_permanent), for example because of a wrong

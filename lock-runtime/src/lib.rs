@@ -124,8 +124,10 @@ mod engine;
 mod error;
 mod guard;
 mod hash;
+mod holder;
 mod idle;
 mod key;
+mod label;
 mod lock;
 mod log_limiter;
 #[expect(clippy::missing_errors_doc, reason = "hidden, behind `__private`")]
@@ -158,12 +160,14 @@ pub mod __private {
 pub use engine::Limits;
 pub use error::{LockError, LockErrorKind};
 pub use guard::{HeldLock, HeldLocks, LockGuard, MultiGuard};
+pub use holder::{LockHolder, LockWaiter};
 pub use key::{IntoLockKey, LockKey};
+pub use label::Label;
 pub use lock::{Lock, MultiLock};
 #[cfg(feature = "macros")]
 #[doc(inline)]
 pub use lock_macros::{distributed_lock, lock_key};
-pub use manager::{AlreadySet, LockManager, global, set_global, with_manager};
+pub use manager::{AlreadySet, LockManager, LockScan, global, set_global, with_manager};
 pub use section::{OnLost, Run, current, ensure_locked};
 pub use token::{FencingToken, OwnerToken};
 

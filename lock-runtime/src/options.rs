@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    LockError, LockErrorKind,
+    Label, LockError, LockErrorKind,
     backend::{Capabilities, Wait},
     time::clock::Instant,
 };
@@ -44,6 +44,8 @@ pub(crate) struct LockOptions {
     pub(crate) reentrant: bool,
     /// The pause before a retry that a response suggests to a client if the lock is held.
     pub(crate) retry_after: Duration,
+    /// What the holder says of itself to operators.
+    pub(crate) label: Label,
 }
 
 impl Default for LockOptions {
@@ -56,12 +58,14 @@ impl Default for LockOptions {
             hold_at_least: Duration::ZERO,
             reentrant: false,
             retry_after: Duration::from_secs(1),
+            label: Label::NONE,
         }
     }
 }
 
 impl LockOptions {
     pub(crate) fn check(&self, store: Capabilities) -> Result<(), LockError> {
+        self.label.check()?;
         let problem = if self.ttl < MIN_TTL {
             format!(
                 "ttl {:?} is too short: at least {MIN_TTL:?}, so that a renewal can arrive in time",
@@ -153,6 +157,18 @@ macro_rules! option_methods {
         /// for the minimum time to elapse.
         pub fn hold_at_least(mut self, hold_at_least: Duration) -> Self {
             self.options.hold_at_least = hold_at_least;
+            self
+        }
+
+        /// Sets a label, by which operators recognise for what the lock is held, for example `nightly report`. A label has
+        /// at most 63 bytes and no control characters; otherwise, the acquisition fails with
+        /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions). By default, a lock has no label, except those of
+        /// `#[distributed_lock]` (the name of the function) and of lock-tower's layer (the route).
+        ///
+        /// [`inspect`](crate::LockManager::inspect) shows the label beside the process and the host. The label is stored
+        /// with the lock, and anyone who may read the store can read it.
+        pub fn label(mut self, label: impl AsRef<str>) -> Self {
+            self.options.label = crate::Label::new(label.as_ref());
             self
         }
 

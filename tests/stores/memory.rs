@@ -26,7 +26,7 @@ impl lock_conformance::Store for Store {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new().fair().telling_of_waiters()
+        Capabilities::new().fair().telling_of_waiters().showing_locks().revoking()
     }
 
     fn offers(&self, fault: Fault) -> bool {

@@ -19,6 +19,8 @@ pub struct Capabilities {
     shared_between_processes: bool,
     fair: bool,
     tells_of_waiters: bool,
+    shows_locks: bool,
+    revokes: bool,
     session_timeout: Option<Duration>,
     longest_ttl: Option<Duration>,
     modes: Modes,
@@ -35,6 +37,8 @@ impl Capabilities {
             shared_between_processes: false,
             fair: false,
             tells_of_waiters: false,
+            shows_locks: false,
+            revokes: false,
             session_timeout: None,
             longest_ttl: None,
             modes: Modes::exclusive(),
@@ -63,6 +67,20 @@ impl Capabilities {
     #[must_use]
     pub const fn telling_of_waiters(mut self) -> Self {
         self.tells_of_waiters = true;
+        self
+    }
+
+    /// Declares that the store shows its locks to operators: it implements [`Operate`](super::Operate).
+    #[must_use]
+    pub const fn showing_locks(mut self) -> Self {
+        self.shows_locks = true;
+        self
+    }
+
+    /// Declares that a grant can be [revoked](super::Operate::revoke) without force.
+    #[must_use]
+    pub const fn revoking(mut self) -> Self {
+        self.revokes = true;
         self
     }
 
@@ -119,6 +137,19 @@ impl Capabilities {
     #[must_use]
     pub const fn tells_of_waiters(&self) -> bool {
         self.tells_of_waiters
+    }
+
+    /// Returns whether the store shows its locks to operators ([`LockManager::inspect`](crate::LockManager::inspect) and
+    /// [`scan`](crate::LockManager::scan)), and can free them [by force](crate::LockManager::revoke_by_force).
+    #[must_use]
+    pub const fn shows_locks(&self) -> bool {
+        self.shows_locks
+    }
+
+    /// Returns whether a grant can be [revoked](crate::LockManager::revoke) without force.
+    #[must_use]
+    pub const fn revokes(&self) -> bool {
+        self.revokes
     }
 
     /// Returns the timeout of the session with the store, if the store has session locks; otherwise `None`. After a

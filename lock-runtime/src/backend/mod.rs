@@ -27,7 +27,7 @@
 
 use std::{any::Any, fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
-use crate::{FencingToken, LockError, LockKey, OwnerToken};
+use crate::{FencingToken, Label, LockError, LockHolder, LockKey, OwnerToken};
 
 mod capabilities;
 #[cfg_attr(
@@ -38,6 +38,7 @@ mod common;
 mod hand_over;
 mod kits;
 mod lock_id;
+mod operate;
 mod reports;
 pub(crate) mod stores;
 
@@ -48,12 +49,15 @@ pub use self::stores::*;
 pub use self::{
     capabilities::{Capabilities, Mode, Modes},
     hand_over::HandOver,
+    operate::{LockState, Operate, Page, RevocationNotifier, Revoke, Revoked, Scan},
     reports::{LossNotifier, Progress},
 };
 pub(crate) use self::{
+    common::client_name::of_this_process as client_name,
     hand_over::Permission,
     lock_id::LockId,
-    reports::{Reporter, Reports},
+    operate::RenewsEarly,
+    reports::{Loss, Reporter, Reports},
 };
 pub use crate::time::{clock::Instant, deadline::valid_until};
 
@@ -129,6 +133,21 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     fn renewal(&self) -> Option<&dyn Renew> {
         None
     }
+
+    /// Returns the part of this store that shows its locks to operators, and takes locks from their holders, or `None`
+    /// if the store has no such part. The default implementation returns `None`.
+    fn operate(&self) -> Option<&dyn Operate> {
+        None
+    }
+
+    /// Registers a `notifier`, which a store with leases calls when it learns that a lease may have been
+    /// [revoked](Operate::revoke). The library calls this method once for each manager that does not share the limits
+    /// of another one; a store keeps all notifiers, and drops those that are no longer of use.
+    ///
+    /// The default implementation drops the notifier: a holder then learns of the revocation at its next renewal.
+    fn on_revocation(&self, notifier: RevocationNotifier) {
+        drop(notifier);
+    }
 }
 
 /// A store that renews leases.
@@ -169,6 +188,9 @@ pub struct Acquire {
     pub auto_renew: bool,
     /// How long to wait for the lock.
     pub wait: Wait,
+    /// What the holder says of itself. A store that [shows its locks](Backend::operate) records the label with the
+    /// grant and, if that costs nothing, with a place in the queue.
+    pub label: Label,
     /// Takes over attempts that may have left something in the store, and undoes them in the background.
     pub cleanup: Cleanup,
     /// Receives reports of progress during the wait.
@@ -222,6 +244,8 @@ pub enum Acquired {
         /// The remaining time of the holder's lease, if the store knows it; [`Duration::MAX`] if another client holds
         /// the lock without an expiry, so that it never becomes free by itself.
         holder_remaining: Option<Duration>,
+        /// The holder, if the store's answer states it.
+        holder: Option<Arc<LockHolder>>,
     },
 }
 
@@ -230,7 +254,13 @@ impl Acquired {
     /// lease has no end.
     #[must_use]
     pub const fn busy(holder_remaining: Option<Duration>) -> Self {
-        Self::Busy { holder_remaining }
+        Self::Busy { holder_remaining, holder: None }
+    }
+
+    /// Creates [`Busy`](Self::Busy), with the holder as the store's answer states it.
+    #[must_use]
+    pub fn busy_with(holder: LockHolder) -> Self {
+        Self::Busy { holder_remaining: holder.remaining(), holder: Some(Arc::new(holder)) }
     }
 }
 
@@ -372,7 +402,9 @@ pub trait Session: Releasable {
     fn valid_until(&self) -> Instant;
 
     /// Registers a `notifier`. The store must call its [`notify`](LossNotifier::notify) method if the lock is lost
-    /// before the deadline, and immediately if the lock has already been lost. The library calls `on_loss` once.
+    /// before the deadline, and immediately if the lock has already been lost. If the lock is
+    /// [revoked](Operate::revoke), the store calls [`notify_of_revocation`](LossNotifier::notify_of_revocation) instead,
+    /// and keeps the lock until the library releases it. The library calls `on_loss` once.
     fn on_loss(self: Arc<Self>, notifier: LossNotifier);
 
     /// Completes when another client is known to wait for the lock, like [`Lease::wanted`]. The default implementation
@@ -421,6 +453,9 @@ pub enum Renewal {
     Renewed(Instant),
     /// The owner no longer has the lease, and will never have it again.
     NotHeld,
+    /// The lease was [revoked](Operate::revoke), and was not renewed. No other client is granted the lock before this
+    /// owner has released it, or the lease's deadline has passed.
+    Revoked,
     /// The outcome is unknown. The library tries the renewal again while the lease lasts.
     Unknown(LockError),
 }

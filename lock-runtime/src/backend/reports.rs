@@ -78,15 +78,39 @@ impl fmt::Debug for Progress {
 }
 
 /// Notifies the holder of a session lock that the lock has been lost.
-pub struct LossNotifier(pub(crate) Box<dyn FnOnce(&str) + Send + Sync>);
+pub struct LossNotifier(pub(crate) Box<dyn FnOnce(Loss<'_>) + Send + Sync>);
+
+/// Why the holder of a session lock has to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Loss<'a> {
+    /// The lock is lost, for this reason.
+    Lost(&'a str),
+    /// The lock was revoked. The store still has the lock for its holder.
+    Revoked,
+}
 
 impl LossNotifier {
     /// Notifies the holder of the loss, and logs the reason `why`. Does nothing if the lock has already been released.
     ///
     /// This method may be called from anywhere: it neither blocks nor panics, and it needs no runtime.
     pub fn notify(self, why: &str) {
+        self.send(Loss::Lost(why));
+    }
+
+    /// Notifies the holder that the lock was [revoked](crate::LockManager::revoke). Does nothing if the lock has already
+    /// been released.
+    ///
+    /// The store keeps the lock for the holder: the library releases the lock as soon as the holder has left it, or when
+    /// the deadline has passed on which the holder may have relied until now.
+    ///
+    /// This method may be called from anywhere: it neither blocks nor panics, and it needs no runtime.
+    pub fn notify_of_revocation(self) {
+        self.send(Loss::Revoked);
+    }
+
+    fn send(self, loss: Loss<'_>) {
         // The loss is logged, and a subscriber of the log may panic. The store has other holders to notify.
-        let _ = panic::catch_unwind(AssertUnwindSafe(|| (self.0)(why)));
+        let _ = panic::catch_unwind(AssertUnwindSafe(|| (self.0)(loss)));
     }
 }
 

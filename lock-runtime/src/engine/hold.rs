@@ -286,6 +286,11 @@ impl Hold {
         first
     }
 
+    /// Returns whether the hold was lost because an operator revoked it.
+    pub(crate) fn is_revoked(&self) -> bool {
+        self.extra().as_ref().is_some_and(|extra| extra.cause == Some(Cause::Revoked))
+    }
+
     /// Closes the hold: this process no longer renews it.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);

@@ -21,6 +21,8 @@ pub(crate) enum Cause {
     Failed(String),
     /// The store says that the owner no longer has the lease.
     GivenAway,
+    /// An operator has taken the lock away.
+    Revoked,
     /// The deadline of the session passed.
     SessionUnconfirmed,
     /// The session has ended, and the store has not yet given a reason.
@@ -97,6 +99,7 @@ impl fmt::Display for Cause {
                 return write!(f, "its deadline passed while its renewals failed: {error}");
             }
             Self::GivenAway => "the store says that it is no longer ours",
+            Self::Revoked => "it was revoked by an operator",
             Self::SessionUnconfirmed => {
                 "its deadline passed before the store confirmed that the session is alive"
             }

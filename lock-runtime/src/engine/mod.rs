@@ -21,7 +21,7 @@ pub use self::limits::Limits;
 use std::{
     fmt,
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
@@ -30,7 +30,7 @@ use tokio::sync::Notify;
 
 use crate::{
     LockError, LockErrorKind,
-    backend::{Backend, Cleanup},
+    backend::{Backend, Cleanup, RenewsEarly, RevocationNotifier},
     background, caller,
     engine::{
         cohort::Cohorts, in_flight::InFlight, releaser::Releaser, renewal::Renewals, terms::Origin,
@@ -65,12 +65,15 @@ impl Engine {
     pub(crate) fn new(backend: Arc<dyn Backend>, limits: Limits) -> Arc<Self> {
         let cohorts = Cohorts::new(limits);
         let metrics = Arc::new(Metrics::of(backend.capabilities().name()));
+        let renewals = Arc::<Renewals>::default();
+        let renews_early: Weak<dyn RenewsEarly> = Arc::<Renewals>::downgrade(&renewals);
+        backend.on_revocation(RevocationNotifier(renews_early));
         Arc::new(Self {
             process: backend.capabilities().is_shared_between_processes().then(Process::this),
             backend,
             waiting: Waiting::new(&cohorts),
             cohorts,
-            renewals: Arc::default(),
+            renewals,
             releaser: Releaser::new(background::handle(), Arc::clone(&metrics)),
             limits,
             metrics,

@@ -3,8 +3,10 @@
 //! There is no task and no timer per lock. All holds are in one schedule, ordered by the times at which they are due.
 //! Each call to the store is a task of its own, so a call that hangs delays only the renewals in that call.
 
+mod early;
+
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashSet},
     slice,
     sync::{
         Arc, MutexGuard, Weak,
@@ -16,8 +18,9 @@ use std::{
 
 use tokio::sync::Notify;
 
+use self::early::Early;
 use crate::{
-    backend::{LeaseId, LockId, LossNotifier, Renew, Renewal},
+    backend::{LeaseId, LockId, Loss, LossNotifier, Renew, Renewal, RenewsEarly},
     background,
     engine::{hold::Hold, loss::Cause},
     metrics::{Metrics, Renewed},
@@ -53,8 +56,8 @@ pub(crate) trait LossHandler: Send + Sync + 'static {
     /// ended.
     fn end_retention(&self, hold: &Arc<Hold>) -> bool;
 
-    /// Cleans up after a lost hold, whose holder has been notified.
-    fn lost(&self, hold: &Arc<Hold>);
+    /// Cleans up after a lost hold, whose holder has been notified. `was_retained` says that the holder had left already.
+    fn lost(&self, hold: &Arc<Hold>, was_retained: bool);
 }
 
 #[derive(Debug)]
@@ -68,6 +71,8 @@ pub(crate) struct Renewals {
     earlier: Notify,
     started: AtomicBool,
     ids: AtomicU64,
+    /// The renewals for which the store has asked.
+    early: Early,
 }
 
 /// The holds of one shard, by the times at which they are due, then by their ids.
@@ -84,6 +89,7 @@ impl Default for Renewals {
             earlier: Notify::new(),
             started: AtomicBool::new(false),
             ids: AtomicU64::new(0),
+            early: Early::default(),
         }
     }
 }
@@ -110,9 +116,13 @@ impl Renewals {
         }
         if let Some(session) = hold.in_store.session() {
             let (handler, hold) = (Arc::downgrade(handler), Arc::downgrade(hold));
-            let notify = move |why: &str| {
+            let notify = move |loss: Loss<'_>| {
                 if let (Some(handler), Some(hold)) = (handler.upgrade(), hold.upgrade()) {
-                    lost(&handler, &hold, Cause::Reason(why.into()));
+                    let cause = match loss {
+                        Loss::Lost(why) => Cause::Reason(why.into()),
+                        Loss::Revoked => Cause::Revoked,
+                    };
+                    lost(&handler, &hold, cause);
                 }
             };
             Arc::clone(session).on_loss(LossNotifier(Box::new(notify)));
@@ -183,8 +193,13 @@ impl Renewals {
     /// Takes the due holds, and plans the next check.
     fn take_due(&self, now: Instant) -> Vec<Arc<Hold>> {
         self.check_at.store(Instant::FAR_FUTURE.as_nanos(), Ordering::SeqCst);
+        let early = self.early.take(now);
+        if let Some(next) = early.next {
+            self.check_at.fetch_min(next.as_nanos(), Ordering::SeqCst);
+        }
         let mut all = Vec::new();
         for mut schedule in self.schedule.each() {
+            schedule.hasten(&early.names, now);
             let later = schedule.due.split_off(&(now.as_nanos() + 1, 0));
             let due = std::mem::replace(&mut schedule.due, later);
             for hold in due.values() {
@@ -206,7 +221,32 @@ impl Renewals {
     }
 }
 
+impl RenewsEarly for Renewals {
+    fn renew_early(&self, stored: &str) {
+        let due = self.early.add(stored, Instant::now()).as_nanos();
+        if due < self.check_at.fetch_min(due, Ordering::SeqCst) {
+            self.earlier.notify_one();
+        }
+    }
+}
+
 impl Schedule {
+    /// Makes the leases of the locks with these stored names due at `now`, if they are renewed at all.
+    fn hasten(&mut self, names: &HashSet<Box<str>>, now: Instant) {
+        if names.is_empty() {
+            return;
+        }
+        let is_named = |hold: &&Arc<Hold>| names.contains(hold.key().stored());
+        let is_renewed = |hold: &&Arc<Hold>| hold.terms.auto_renew && hold.in_store.lease().is_some();
+        let named: Vec<_> = self.due.values().filter(is_named).filter(is_renewed).map(Arc::clone).collect();
+        for hold in named {
+            self.take(&hold);
+            hold.scheduled.renew_at.store(now.as_nanos(), Ordering::SeqCst);
+            hold.scheduled.due.store(now.as_nanos(), Ordering::SeqCst);
+            self.due.insert((now.as_nanos(), hold.scheduled.id.load(Ordering::Relaxed)), hold);
+        }
+    }
+
     fn take(&mut self, hold: &Hold) {
         let due = hold.scheduled.due.swap(0, Ordering::SeqCst);
         self.due.remove(&(due, hold.scheduled.id.load(Ordering::Relaxed)));
@@ -362,7 +402,7 @@ async fn renew<H: LossHandler>(handler: Arc<H>, holds: Vec<Arc<Hold>>) {
         let left = hold.remaining(Instant::now());
         let renewed = match answer {
             Renewal::Renewed(_) if !left.is_zero() => Renewed::Yes,
-            Renewal::Renewed(_) | Renewal::NotHeld => Renewed::Lost,
+            Renewal::Renewed(_) | Renewal::NotHeld | Renewal::Revoked => Renewed::Lost,
             Renewal::Unknown(_) => Renewed::Failed,
         };
         record(&handler, &hold, renewed, left);
@@ -370,6 +410,7 @@ async fn renew<H: LossHandler>(handler: Arc<H>, holds: Vec<Arc<Hold>>) {
             Renewal::Renewed(until) if hold.renewed(until) => open.renewed.push(hold),
             Renewal::Renewed(_) => lost(&handler, &hold, hold.cause(Instant::now())),
             Renewal::NotHeld => lost(&handler, &hold, Cause::GivenAway),
+            Renewal::Revoked => lost(&handler, &hold, Cause::Revoked),
             Renewal::Unknown(error) => {
                 hold.renewal_failed(&error);
                 try_again(&handler, &hold);
@@ -435,7 +476,7 @@ fn lost<H: LossHandler>(handler: &Arc<H>, hold: &Arc<Hold>, cause: Cause) {
     for turn in hold.linked_turns() {
         turn.invalidate();
     }
-    handler.lost(hold);
+    handler.lost(hold, was_retained);
     // The log comes last, because its subscriber may panic.
     if was_retained {
         let why = hold.cause(now);

@@ -95,6 +95,22 @@ impl Engine {
         }
     }
 
+    /// Releases a hold that an operator has revoked, and that the store keeps until its release or its deadline. The
+    /// guard's release usually comes first.
+    fn release_revoked(&self, hold: &Arc<Hold>, was_retained: bool) {
+        let (now, deadline) = (Instant::now(), hold.deadline());
+        let (releasable, gone_by) = (hold.in_store.releasable(), hold.gone_by(now));
+        if was_retained {
+            self.releaser.release(releasable, ReleaseTarget::Remains, gone_by);
+        } else if hold.in_store.session().is_some() {
+            // A lease ends by itself. A session lock would stay held as long as the session, if the guard is not dropped.
+            // The holder may be in a step that it began with the validity that was left before the revocation, so the
+            // release comes only after the deadline that was known then.
+            let stopped = deadline + margin(hold.longest_validity());
+            self.releaser.release_after(now, stopped, releasable, gone_by);
+        }
+    }
+
     /// Stops using the hold of a turn that was lost before `hold_at_least` was over. The lock is not released before
     /// `hold_at_least` is over.
     ///
@@ -143,9 +159,11 @@ impl LossHandler for Engine {
         true
     }
 
-    fn lost(&self, hold: &Arc<Hold>) {
+    fn lost(&self, hold: &Arc<Hold>, was_retained: bool) {
         self.cohorts.dissolve(hold);
-        if hold.in_store.session().is_some() {
+        if hold.is_revoked() {
+            self.release_revoked(hold, was_retained);
+        } else if hold.in_store.session().is_some() {
             // Without a release, the lock would be held in the store until the session ends, which may be long after
             // the hold's deadline. Unless the guard releases the lock sooner, the release comes after a margin, because
             // the holder has only just been notified to stop.

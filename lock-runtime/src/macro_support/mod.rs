@@ -16,8 +16,8 @@ use std::{
 use pin_project_lite::pin_project;
 
 use crate::{
-    IntoLockKey, Lock, LockError, LockErrorKind, LockGuard, LockKey, LockManager, MultiGuard, MultiLock,
-    manager::current_manager, options::LockOptions, section::run::Raced,
+    IntoLockKey, Label, Lock, LockError, LockErrorKind, LockGuard, LockKey, LockManager, MultiGuard,
+    MultiLock, manager::current_manager, options::LockOptions, section::run::Raced,
 };
 
 pub use crate::{
@@ -108,7 +108,8 @@ pub fn default_manager() -> Result<LockManager, NoManager> {
 }
 
 impl Options {
-    fn apply(self, to: &mut LockOptions) {
+    /// Sets these options. The function is the label, unless the manager sets another one.
+    fn apply(self, function: &str, to: &mut LockOptions) {
         let Self { ttl, wait, auto_renew, max_hold, hold_at_least, reentrant } = self;
         *to = LockOptions {
             ttl: ttl.unwrap_or(to.ttl),
@@ -118,6 +119,7 @@ impl Options {
             hold_at_least: hold_at_least.unwrap_or(to.hold_at_least),
             reentrant,
             retry_after: to.retry_after,
+            label: if to.label.is_empty() { Label::from_end_of(function) } else { to.label },
         };
     }
 }
@@ -153,7 +155,7 @@ pub fn lock<M: AsLockManager>(
     let name = name(key, format_args!("`{function}`"))?;
     let manager = manager.map_err(|NoManager| no_manager(function))?;
     let mut lock = manager.as_lock_manager().lock(name);
-    options.apply(&mut lock.options);
+    options.apply(function, &mut lock.options);
     Ok(lock)
 }
 
@@ -174,7 +176,7 @@ pub fn all<M: AsLockManager, const N: usize>(
     let names: Vec<_> = names.collect::<Result<_, _>>()?;
     let manager = manager.map_err(|NoManager| no_manager(function))?;
     let mut locks = manager.as_lock_manager().all(names);
-    options.apply(&mut locks.options);
+    options.apply(function, &mut locks.options);
     Ok(locks)
 }
 

@@ -1,9 +1,13 @@
 //! [`LockManager`]: a handle to a store, with the default options of its locks.
 
 mod global;
+mod operate;
 
 pub(crate) use self::global::current_manager;
-pub use self::global::{AlreadySet, global, set_global, with_manager};
+pub use self::{
+    global::{AlreadySet, global, set_global, with_manager},
+    operate::LockScan,
+};
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -105,12 +109,17 @@ impl LockManager {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn ping(&self) -> Result<(), LockError> {
+        self.check_usable()?;
+        background::check()?;
+        self.engine.backend.ping().await
+    }
+
+    /// Fails if this process must not ask the store, or the caller's runtime lacks what the store needs.
+    fn check_usable(&self) -> Result<(), LockError> {
         if let Some(process) = self.engine.process() {
             process.check()?;
         }
-        background::check()?;
-        self.engine.check_caller()?;
-        self.engine.backend.ping().await
+        self.engine.check_caller()
     }
 
     /// Creates a manager for `backend` with the [default](Limits::default) limits.

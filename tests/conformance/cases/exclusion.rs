@@ -32,6 +32,8 @@ async fn the_store_can_do_what_its_module_declares(fixture: Fixture) {
     assert_eq!(declared.is_shared_between_processes(), real.is_shared_between_processes());
     assert_eq!(declared.is_fair(), real.is_fair());
     assert_eq!(declared.tells_of_waiters(), real.tells_of_waiters());
+    assert_eq!(declared.shows_locks(), real.shows_locks());
+    assert_eq!(declared.revokes(), real.revokes());
     assert_eq!(declared.session_timeout(), real.session_timeout());
     assert_eq!(declared.modes(), real.modes());
     assert_eq!(declared.default_prefix(), real.default_prefix());

@@ -71,6 +71,14 @@ impl<H> Lifetime<H> {
         }
     }
 
+    /// Notifies the holder of one hold that its lock was revoked; the session goes on, and so does the hold in the store.
+    pub(in crate::backend) fn revoke(&self, number: i64) {
+        let revoked = lock(&self.holds).remove(&number);
+        if let Some((_, notifier)) = revoked {
+            notifier.notify_of_revocation();
+        }
+    }
+
     /// Ends the session, and notifies the holder of each registered hold that the hold is lost.
     pub(in crate::backend) fn end(&self, why: &str) {
         let lost = {
@@ -101,6 +109,7 @@ mod tests {
     };
 
     use super::*;
+    use crate::backend::Loss;
 
     /// The reasons of the losses that were notified.
     #[derive(Clone, Default)]
@@ -109,7 +118,12 @@ mod tests {
     impl Losses {
         fn notifier(&self) -> LossNotifier {
             let losses = Arc::clone(&self.0);
-            LossNotifier(Box::new(move |why: &str| lock(&losses).push(why.to_owned())))
+            LossNotifier(Box::new(move |loss| {
+                lock(&losses).push(match loss {
+                    Loss::Lost(why) => why.to_owned(),
+                    Loss::Revoked => "revoked".to_owned(),
+                });
+            }))
         }
 
         fn take(&self) -> Vec<String> {
@@ -166,6 +180,10 @@ mod tests {
         lifetime.forget(1);
         lifetime.lose(2, "removed by hand");
         assert_eq!(losses.take(), ["removed by hand"]);
+        lifetime.register(4, (), losses.notifier());
+        lifetime.revoke(4);
+        lifetime.revoke(4);
+        assert_eq!(losses.take(), ["revoked"]);
         lifetime.lose(2, "removed again");
         lifetime.end("over");
         assert_eq!(losses.take(), ["over"]);

@@ -140,6 +140,7 @@ mod tests {
             ttl: HOUR,
             auto_renew: true,
             wait,
+            label: crate::Label::NONE,
             cleanup: Cleanup(Arc::new(NoCleanup)),
             progress: Progress(None),
         }

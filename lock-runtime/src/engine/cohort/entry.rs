@@ -52,9 +52,7 @@ pub(crate) fn enter(
     if request.wait == Wait::No {
         let now = Instant::now();
         return Ok(match &cohort.state {
-            State::Holding { turn, .. } if turn.hold.is_valid(now) => {
-                Entry::Busy(Holder::of(&turn.hold, now))
-            }
+            State::Holding { turn, .. } if turn.hold.is_valid(now) => Entry::Busy(Holder::of(turn, now)),
             _ => Entry::Bypass,
         });
     }

@@ -12,8 +12,8 @@ use std::{
 use tokio::sync::{Notify, oneshot};
 
 use crate::{
-    LockError,
-    backend::{HandOver, LockId, Reports},
+    LockError, LockHolder,
+    backend::{HandOver, LockId, Reports, client_name},
     engine::{
         cohort::tenure::Tenure,
         hold::{Hold, Turn},
@@ -79,17 +79,23 @@ pub(super) enum Call {
 }
 
 /// The known facts about the holder of a lock.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Holder {
     /// The time left of the holder's lease, if known.
     pub(crate) remaining: Option<Duration>,
     /// Whether the lease will certainly not be renewed, so that the lock is free when the lease ends.
     pub(crate) is_final: bool,
+    /// The holder as operators see it, if the store has stated it, or if this process is the holder.
+    pub(crate) seen: Option<Arc<LockHolder>>,
 }
 
 impl Holder {
-    pub(super) fn of(hold: &Hold, now: Instant) -> Self {
-        Self { remaining: Some(hold.remaining(now)), is_final: !hold.terms.auto_renew }
+    /// Describes a holder in this process.
+    pub(super) fn of(turn: &Turn, now: Instant) -> Self {
+        let remaining = Some(turn.hold.remaining(now));
+        let seen =
+            LockHolder::new().with_client(client_name()).with_remaining(remaining).with_token(turn.token);
+        Self { remaining, is_final: !turn.hold.terms.auto_renew, seen: Some(Arc::new(seen)) }
     }
 }
 
@@ -196,7 +202,7 @@ impl Cohorts {
         cohort.waiters.retain(|waiter| waiter.id != id);
         cohort.show_waiters();
         match &cohort.state {
-            State::Holding { turn, .. } => TimeoutCause::Held(Holder::of(&turn.hold, Instant::now())),
+            State::Holding { turn, .. } => TimeoutCause::Held(Holder::of(turn, Instant::now())),
             State::Asking { leader, last_answer } => last_answer.timeout_cause(*leader),
         }
     }

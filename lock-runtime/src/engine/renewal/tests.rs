@@ -384,7 +384,7 @@ impl LossHandler for PanicsOnce {
         false
     }
 
-    fn lost(&self, _: &Arc<Hold>) {
+    fn lost(&self, _: &Arc<Hold>, _: bool) {
         assert_ne!(self.losses.fetch_add(1, Ordering::SeqCst), 0, "the first loss");
     }
 }

@@ -26,11 +26,11 @@ pub(super) fn timeout(options: &LockOptions, holder: Holder) -> LockError {
 fn is_held(kind: LockErrorKind, mut message: String, options: &LockOptions, holder: Holder) -> LockError {
     if holder.remaining == Some(Duration::MAX) {
         message += ", by a client that set no expiry: it will not end by itself";
-        return LockError::new(kind, message).advising(options.retry_after);
+        return LockError::new(kind, message).advising(options.retry_after).with_holder(holder.seen);
     }
     // While a lease is renewed, its remaining time does not tell how long the holder will keep the lock.
     let advice = holder.remaining.filter(|_| holder.is_final).unwrap_or(options.retry_after);
-    LockError::new(kind, message).with_retry_after(holder.remaining).advising(advice)
+    LockError::new(kind, message).with_retry_after(holder.remaining).advising(advice).with_holder(holder.seen)
 }
 
 pub(super) fn missed() -> LockError {

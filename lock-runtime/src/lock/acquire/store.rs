@@ -35,6 +35,7 @@ pub(super) fn ask(
         ttl: request.options.ttl,
         auto_renew: request.options.auto_renew,
         wait: request.wait,
+        label: request.options.label,
         cleanup: engine.cleanup(),
         progress: Progress(leader.map(|leader| leader.reporter().for_store())),
     })
@@ -114,10 +115,10 @@ pub(super) fn judge(
             Ok(accepted) => return Judged::Over(Ok(accepted)),
             Err(error) => error,
         },
-        Ok(Acquired::Busy { holder_remaining }) => {
+        Ok(Acquired::Busy { holder_remaining, holder }) => {
             reporter.inspect(|reporter| reporter.contended());
             // The store does not know whether the holder renews.
-            let holder = Holder { remaining: holder_remaining, is_final: false };
+            let holder = Holder { remaining: holder_remaining, is_final: false, seen: holder };
             let error = if *wait == Wait::No { contended(options, holder) } else { timeout(options, holder) };
             return Judged::Over(Err(error));
         }

@@ -1,6 +1,7 @@
 #![doc = include_str!("docs.md")]
 
 mod faults;
+mod operate;
 mod queue;
 
 use std::{
@@ -16,13 +17,14 @@ use tokio::sync::oneshot;
 
 use self::{
     faults::Faults,
-    queue::{Answer, Granted, Locks, Now},
+    queue::{Answer, Client, Granted, Locks, Now, Renewed},
 };
 use crate::{
     FencingToken, LockError, LockErrorKind, LockKey, OwnerToken,
     backend::{
         Acquire, Acquired, Backend, BoxFuture, Capabilities, Grant, HandOver, Held, Lease, LeaseId, Mode,
-        Releasable, Released, Renew, Renewal, Wait, common::hints::Hints,
+        Operate, Releasable, Released, Renew, Renewal, RevocationNotifier, Wait, client_name,
+        common::{hints::Hints, revocations::Revocations},
     },
     hash::HashMap,
     sync::{Sharded, lock},
@@ -48,6 +50,7 @@ struct Store {
     faults: Faults,
     /// Notified, by the lock's name, when a client begins to wait for a lock.
     waits: Arc<Hints>,
+    revocations: Revocations,
     owners: AtomicU64,
 }
 
@@ -133,7 +136,7 @@ impl Memory {
             let keys: Vec<LockKey> = state.locks.keys().filter(|held| *held == key).cloned().collect();
             for key in keys {
                 let now = now();
-                let (was_held, next) = state.locks.revoke(key.stored(), now);
+                let (was_held, next) = state.locks.lose(key.stored(), now);
                 state.tell(next.as_ref(), now);
                 held |= was_held;
             }
@@ -167,6 +170,14 @@ impl Store {
         was_held
     }
 
+    /// Returns the answer for a client that no longer waits for a lock, whose lease ends at `expires`.
+    fn busy(&self, key: &LockKey, expires: Instant) -> Acquired {
+        match self.state.of(key.stored()).locks.holder(key.stored(), &client_name(), now()) {
+            Some(holder) => Acquired::busy_with(holder),
+            None => Acquired::busy(Some(expires.remaining())),
+        }
+    }
+
     async fn acquire(self: &Arc<Self>, request: &Acquire) -> Result<Acquired, LockError> {
         let sent = Instant::now();
         // A single attempt has no use for an answer that comes after a whole lease.
@@ -175,11 +186,12 @@ impl Store {
         let key = &request.key;
         let owner = OwnerToken::from(u128::from(self.owners.fetch_add(1, Ordering::Relaxed)));
         let place = Place { store: self, key, owner };
+        let client = Client { owner, ttl: request.ttl, label: request.label };
         let queues = request.wait != Wait::No;
         let (answer, mut told) = {
             let mut state = self.state.of(key.stored());
             let now = now();
-            let answer = state.locks.acquire(key, owner, request.ttl, queues, now);
+            let answer = state.locks.acquire(key, client, queues, now);
             // The first waiter in the queue has not checked since the lease expired. The lock is granted to this waiter
             // now. Even a waiter that is gone keeps others out no longer than its lease.
             if matches!(answer, Answer::Held { expires } if expires <= now.at) {
@@ -198,7 +210,7 @@ impl Store {
             Answer::Held { expires } => expires,
         };
         let Some(told) = told.as_mut() else {
-            return Ok(Acquired::busy(Some(expires.remaining())));
+            return Ok(self.busy(key, expires));
         };
         self.waits.notify(key.stored());
         let end = request.wait.end();
@@ -223,7 +235,7 @@ impl Store {
             if !state.waiting.contains_key(&owner) {
                 continue;
             }
-            expires = match state.locks.acquire(key, owner, request.ttl, true, now) {
+            expires = match state.locks.acquire(key, client, true, now) {
                 Answer::Held { expires } => expires.max(now.at + Duration::from_millis(1)),
                 Answer::Granted { fence } => {
                     state.waiting.remove(&owner);
@@ -233,7 +245,7 @@ impl Store {
             };
             if end.has_passed() {
                 drop(state);
-                return Ok(Acquired::busy(Some(expires.remaining())));
+                return Ok(self.busy(key, expires));
             }
         }
     }
@@ -283,7 +295,7 @@ impl Drop for Place<'_> {
 
 impl Backend for Memory {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new().named("memory").fair().telling_of_waiters()
+        Capabilities::new().named("memory").fair().telling_of_waiters().showing_locks().revoking()
     }
 
     fn names(&self) -> Vec<String> {
@@ -307,6 +319,14 @@ impl Backend for Memory {
     fn renewal(&self) -> Option<&dyn Renew> {
         Some(self)
     }
+
+    fn operate(&self) -> Option<&dyn Operate> {
+        Some(self)
+    }
+
+    fn on_revocation(&self, notifier: RevocationNotifier) {
+        self.0.revocations.add(notifier);
+    }
 }
 
 impl Renew for Memory {
@@ -318,8 +338,11 @@ impl Renew for Memory {
             }
             let renew = |id: &LeaseId| {
                 let (name, fence) = (id.key.stored(), id.token.micros());
-                let renewed = self.0.state.of(name).locks.renew(name, id.owner, fence, id.ttl, now());
-                if renewed { Renewal::Renewed(valid_until(sent, id.ttl)) } else { Renewal::NotHeld }
+                match self.0.state.of(name).locks.renew(name, id.owner, fence, id.ttl, now()) {
+                    Renewed::Yes => Renewal::Renewed(valid_until(sent, id.ttl)),
+                    Renewed::NotHeld => Renewal::NotHeld,
+                    Renewed::Revoked => Renewal::Revoked,
+                }
             };
             due.iter().map(renew).collect()
         })
@@ -391,6 +414,5 @@ impl Lease for MemoryLease {
 }
 
 fn now() -> Now {
-    let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Now { at: Instant::now(), micros: u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX) }
+    Now { at: Instant::now(), time: SystemTime::now() }
 }

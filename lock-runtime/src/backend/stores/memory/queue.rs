@@ -1,26 +1,33 @@
 //! The pure part of the store: the holder and the queue of each lock. This module reads no clock and wakes no task.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
-use crate::{LockKey, OwnerToken, hash::HashMap, time::clock::Instant};
+use crate::{
+    FencingToken, Label, LockHolder, LockKey, LockWaiter, OwnerToken, backend::LockState, hash::HashMap,
+    time::clock::Instant,
+};
 
 /// The locks of one shard of a store.
 #[derive(Debug, Default)]
 pub(super) struct Locks {
-    by_name: HashMap<Arc<str>, LockState>,
+    by_name: HashMap<Arc<str>, Slot>,
     last_fence: u64,
 }
 
-/// The state of one lock, which exists while the lock is held or waited for.
+/// One lock, which exists in here while it is held or waited for.
 #[derive(Debug)]
-struct LockState {
+struct Slot {
     key: LockKey,
     holder: Option<Holder>,
     /// The waiters, in the order of their arrival.
-    queue: VecDeque<Place>,
+    queue: VecDeque<Client>,
 }
 
-impl LockState {
+impl Slot {
     /// Returns whether the lock is held or waited for. A holder whose lease has expired keeps the slot, but not the
     /// lock.
     fn is_used(&self, now: Instant) -> bool {
@@ -32,13 +39,37 @@ impl LockState {
 struct Holder {
     owner: OwnerToken,
     fence: u64,
+    since: SystemTime,
     expires: Instant,
+    label: Label,
+    /// Whether the lease is no longer renewed, because an operator has revoked it.
+    revoked: bool,
 }
 
-#[derive(Debug)]
-struct Place {
-    owner: OwnerToken,
-    ttl: Duration,
+impl Holder {
+    fn granted(client: &Client, fence: u64, now: Now) -> Self {
+        let Client { owner, ttl, label } = *client;
+        Self { owner, fence, since: now.time, expires: now.at + ttl, label, revoked: false }
+    }
+
+    /// Describes the holder for operators; `client` is the name of this process.
+    fn shown(&self, client: &str, now: Now) -> LockHolder {
+        let shown = LockHolder::new()
+            .with_client(client)
+            .with_label(self.label.as_str())
+            .with_since(Some(self.since))
+            .with_remaining(Some(self.expires.saturating_duration_since(now.at)))
+            .with_token(FencingToken::from_micros(self.fence));
+        if self.revoked { shown.revoked() } else { shown }
+    }
+}
+
+/// A client that asks for a lock.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Client {
+    pub(super) owner: OwnerToken,
+    pub(super) ttl: Duration,
+    pub(super) label: Label,
 }
 
 /// The answer to one request for a lock.
@@ -46,6 +77,14 @@ struct Place {
 pub(super) enum Answer {
     Granted { fence: u64 },
     Held { expires: Instant },
+}
+
+/// The result of a renewal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Renewed {
+    Yes,
+    NotHeld,
+    Revoked,
 }
 
 /// A waiter that has become the holder, and is to be notified.
@@ -59,21 +98,22 @@ pub(super) struct Granted {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Now {
     pub(super) at: Instant,
-    pub(super) micros: u64,
+    pub(super) time: SystemTime,
+}
+
+impl Now {
+    fn micros(self) -> u64 {
+        let since_epoch = self.time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX)
+    }
 }
 
 impl Locks {
     /// Takes the lock if it is free and no other waiter is ahead; otherwise takes a place at the end of the queue, if
     /// `queues`.
-    pub(super) fn acquire(
-        &mut self,
-        key: &LockKey,
-        owner: OwnerToken,
-        ttl: Duration,
-        queues: bool,
-        now: Now,
-    ) -> Answer {
-        let slot = self.by_name.entry(key.stored_name()).or_insert_with(|| LockState {
+    pub(super) fn acquire(&mut self, key: &LockKey, client: Client, queues: bool, now: Now) -> Answer {
+        let owner = client.owner;
+        let slot = self.by_name.entry(key.stored_name()).or_insert_with(|| Slot {
             key: key.clone(),
             holder: None,
             queue: VecDeque::new(),
@@ -87,14 +127,14 @@ impl Locks {
         let first_is_another = slot.queue.front().is_some_and(|first| first.owner != owner);
         if slot.holder.is_some() || first_is_another {
             if queues && slot.queue.iter().all(|place| place.owner != owner) {
-                slot.queue.push_back(Place { owner, ttl });
+                slot.queue.push_back(client);
             }
             // If there is no holder, the first waiter has not checked yet; the lock is left to that waiter.
             return Answer::Held { expires: slot.holder.as_ref().map_or(now.at, |holder| holder.expires) };
         }
         slot.queue.pop_front();
         let fence = mint(&mut self.last_fence, now);
-        slot.holder = Some(Holder { owner, fence, expires: now.at + ttl });
+        slot.holder = Some(Holder::granted(&client, fence, now));
         Answer::Granted { fence }
     }
 
@@ -108,7 +148,7 @@ impl Locks {
         self.hand_over(name, now)
     }
 
-    /// Renews a lease; returns false if the lease no longer belongs to this owner.
+    /// Renews a lease, unless it was revoked.
     pub(super) fn renew(
         &mut self,
         name: &str,
@@ -116,14 +156,17 @@ impl Locks {
         fence: u64,
         ttl: Duration,
         now: Now,
-    ) -> bool {
+    ) -> Renewed {
         let holder = self.by_name.get_mut(name).and_then(|slot| slot.holder.as_mut());
         match holder {
             Some(holder) if holder.owner == owner && holder.fence == fence && holder.expires > now.at => {
+                if holder.revoked {
+                    return Renewed::Revoked;
+                }
                 holder.expires = now.at + ttl;
-                true
+                Renewed::Yes
             }
-            _ => false,
+            _ => Renewed::NotHeld,
         }
     }
 
@@ -139,7 +182,7 @@ impl Locks {
     }
 
     /// Takes a lock away from its holder, like a store that lost its data.
-    pub(super) fn revoke(&mut self, name: &str, now: Now) -> (bool, Option<Granted>) {
+    pub(super) fn lose(&mut self, name: &str, now: Now) -> (bool, Option<Granted>) {
         match self.by_name.get(name).and_then(|slot| slot.holder.as_ref()) {
             Some(holder) => {
                 let owner = holder.owner;
@@ -148,6 +191,49 @@ impl Locks {
             }
             None => (false, None),
         }
+    }
+
+    /// Returns the owner of the grant with this fence.
+    fn owner_of(&self, name: &str, fence: u64, now: Now) -> Option<OwnerToken> {
+        let holder = self.by_name.get(name)?.holder.as_ref()?;
+        (holder.fence == fence && holder.expires > now.at).then_some(holder.owner)
+    }
+
+    /// Ends the renewals of the grant with this fence; returns whether the lock is held by this grant.
+    pub(super) fn revoke(&mut self, name: &str, fence: u64, now: Now) -> bool {
+        let is_held = self.owner_of(name, fence, now).is_some();
+        if is_held && let Some(holder) = self.by_name.get_mut(name).and_then(|slot| slot.holder.as_mut()) {
+            holder.revoked = true;
+        }
+        is_held
+    }
+
+    /// Frees a lock that is held by the grant with this fence; returns whether it was, and the next holder.
+    pub(super) fn revoke_by_force(&mut self, name: &str, fence: u64, now: Now) -> (bool, Option<Granted>) {
+        match self.owner_of(name, fence, now) {
+            Some(owner) => self.release(name, owner, now),
+            None => (false, None),
+        }
+    }
+
+    /// Describes a lock for operators; `client` is the name of this process.
+    pub(super) fn inspect(&self, key: &LockKey, client: &str, now: Now) -> LockState {
+        let Some(slot) = self.by_name.get(key.stored()) else { return LockState::free(key.clone()) };
+        let waiters = slot
+            .queue
+            .iter()
+            .map(|waiter| LockWaiter::new().with_client(client).with_label(waiter.label.as_str()));
+        let state = match slot.holder.as_ref().filter(|holder| holder.expires > now.at) {
+            Some(holder) => LockState::held(key.clone(), holder.shown(client, now)),
+            None => LockState::free(key.clone()),
+        };
+        state.with_waiters(waiters.collect())
+    }
+
+    /// Returns the holder of a lock, for operators.
+    pub(super) fn holder(&self, name: &str, client: &str, now: Now) -> Option<LockHolder> {
+        let holder = self.by_name.get(name)?.holder.as_ref()?;
+        (holder.expires > now.at).then(|| holder.shown(client, now))
     }
 
     /// Returns the number of waiters for a lock.
@@ -168,13 +254,13 @@ impl Locks {
     /// Makes the first waiter in the queue the holder. Precondition: the lock is not held.
     fn hand_over(&mut self, name: &str, now: Now) -> Option<Granted> {
         let slot = self.by_name.get_mut(name)?;
-        let Some(Place { owner, ttl }) = slot.queue.pop_front() else {
+        let Some(client) = slot.queue.pop_front() else {
             self.by_name.remove(name);
             return None;
         };
         let fence = mint(&mut self.last_fence, now);
-        slot.holder = Some(Holder { owner, fence, expires: now.at + ttl });
-        Some(Granted { owner, fence })
+        slot.holder = Some(Holder::granted(&client, fence, now));
+        Some(Granted { owner: client.owner, fence })
     }
 
     fn forget_if_unused(&mut self, name: &str) {
@@ -187,7 +273,7 @@ impl Locks {
 /// Returns the next fencing token by a hybrid clock: the time of day, or one more than the last token, whichever is
 /// larger.
 fn mint(last: &mut u64, now: Now) -> u64 {
-    *last = now.micros.max(*last + 1);
+    *last = now.micros().max(*last + 1);
     *last
 }
 
@@ -198,22 +284,29 @@ mod tests {
     const TTL: Duration = Duration::from_secs(10);
 
     fn now(seconds: u64) -> Now {
-        Now { at: Instant::from_nanos(seconds * 1_000_000_000), micros: seconds * 1_000_000 }
+        Now {
+            at: Instant::from_nanos(seconds * 1_000_000_000),
+            time: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds),
+        }
     }
 
     fn owner(n: u128) -> OwnerToken {
         OwnerToken::from(n)
     }
 
+    fn client(n: u128) -> Client {
+        Client { owner: owner(n), ttl: TTL, label: Label::new("test") }
+    }
+
     #[test]
     fn first_come_first_served() {
         let (mut locks, k) = (Locks::default(), LockKey::new("k").expect("valid"));
-        assert!(matches!(locks.acquire(&k, owner(1), TTL, true, now(1)), Answer::Granted { .. }));
+        assert!(matches!(locks.acquire(&k, client(1), true, now(1)), Answer::Granted { .. }));
         for n in 2..=3 {
-            assert_eq!(locks.acquire(&k, owner(n), TTL, true, now(1)), Answer::Held { expires: now(11).at });
+            assert_eq!(locks.acquire(&k, client(n), true, now(1)), Answer::Held { expires: now(11).at });
         }
         // A second request takes no second place.
-        locks.acquire(&k, owner(2), TTL, true, now(1));
+        locks.acquire(&k, client(2), true, now(1));
         assert_eq!(locks.waiting("k"), 2);
         let (was_held, next) = locks.release("k", owner(1), now(2));
         assert!(was_held);
@@ -229,7 +322,7 @@ mod tests {
         let (mut locks, k) = (Locks::default(), LockKey::new("k").expect("valid"));
         let mut last = 0;
         for seconds in [5, 5, 3, 1, 9] {
-            let Answer::Granted { fence } = locks.acquire(&k, owner(1), TTL, false, now(seconds)) else {
+            let Answer::Granted { fence } = locks.acquire(&k, client(1), false, now(seconds)) else {
                 panic!("free")
             };
             assert!(fence > last);
@@ -241,11 +334,11 @@ mod tests {
     #[test]
     fn a_lease_that_ran_out_goes_to_the_first_in_the_queue_and_to_nobody_else() {
         let (mut locks, k) = (Locks::default(), LockKey::new("k").expect("valid"));
-        locks.acquire(&k, owner(1), TTL, true, now(1));
-        locks.acquire(&k, owner(2), TTL, true, now(2));
+        locks.acquire(&k, client(1), true, now(1));
+        locks.acquire(&k, client(2), true, now(2));
         // A third client that comes after the end of the lease does not overtake the second.
-        assert_eq!(locks.acquire(&k, owner(3), TTL, false, now(12)), Answer::Held { expires: now(12).at });
-        assert!(!locks.renew("k", owner(1), 0, TTL, now(12)));
+        assert_eq!(locks.acquire(&k, client(3), false, now(12)), Answer::Held { expires: now(12).at });
+        assert_eq!(locks.renew("k", owner(1), 0, TTL, now(12)), Renewed::NotHeld);
         assert_eq!(locks.expire("k", now(12)).map(|granted| granted.owner), Some(owner(2)));
         assert_eq!(locks.release("k", owner(1), now(12)), (false, None), "the late release changes nothing");
         assert!(locks.release("k", owner(2), now(13)).0);
@@ -254,13 +347,11 @@ mod tests {
     #[test]
     fn only_the_owner_of_this_very_grant_renews() {
         let (mut locks, k) = (Locks::default(), LockKey::new("k").expect("valid"));
-        let Answer::Granted { fence } = locks.acquire(&k, owner(1), TTL, true, now(1)) else {
-            panic!("free")
-        };
+        let Answer::Granted { fence } = locks.acquire(&k, client(1), true, now(1)) else { panic!("free") };
         assert_eq!((locks.len(now(10).at), locks.len(now(11).at)), (1, 0));
-        assert!(locks.renew("k", owner(1), fence, TTL, now(9)));
-        assert!(!locks.renew("k", owner(2), fence, TTL, now(9)));
-        assert!(!locks.renew("k", owner(1), fence + 1, TTL, now(9)));
-        assert_eq!(locks.acquire(&k, owner(2), TTL, false, now(12)), Answer::Held { expires: now(19).at });
+        assert_eq!(locks.renew("k", owner(1), fence, TTL, now(9)), Renewed::Yes);
+        assert_eq!(locks.renew("k", owner(2), fence, TTL, now(9)), Renewed::NotHeld);
+        assert_eq!(locks.renew("k", owner(1), fence + 1, TTL, now(9)), Renewed::NotHeld);
+        assert_eq!(locks.acquire(&k, client(2), false, now(12)), Answer::Held { expires: now(19).at });
     }
 }

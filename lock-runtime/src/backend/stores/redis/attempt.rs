@@ -230,9 +230,7 @@ impl<'a> Attempt<'a> {
                 }
             }
             if last {
-                return Ok(Ended::With(Acquired::Busy {
-                    holder_remaining: place.holder_remaining(Instant::now()),
-                }));
+                return Ok(Ended::With(Acquired::busy(place.holder_remaining(Instant::now()))));
             }
         }
     }

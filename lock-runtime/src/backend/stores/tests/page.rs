@@ -117,6 +117,22 @@ fn behaviour(store: &Store, built: &dyn Backend, timeouts: &str, row: &str) -> S
     should
 }
 
+#[tokio::test]
+async fn the_page_says_which_stores_show_and_revoke_their_locks() {
+    const SHOWN: &str = "| store | shows of a holder | shows of the waiters | how a scan reads the store |";
+    const REVOKED: &str = "| store | without force | by force | who may |";
+    let urls: Vec<_> = rows(PAGE, URLS).map(|(_, row)| urls(cells(row)[1])[0].clone()).collect();
+    for (((store, shown), (_, revoked)), url) in rows(PAGE, SHOWN).zip(rows(PAGE, REVOKED)).zip(urls) {
+        let Some(open) = store.open else { continue };
+        let built = open(&url).expect(&url);
+        let can = built.capabilities();
+        assert_eq!(can.shows_locks(), built.operate().is_some(), "{url}");
+        assert_eq!(can.shows_locks(), cells(shown)[1] != "nothing", "{shown}");
+        assert_eq!(can.revokes(), !cells(revoked)[1].starts_with("no"), "{revoked}");
+        assert_eq!(can.shows_locks(), cells(revoked)[2] != "no", "{revoked}");
+    }
+}
+
 #[test]
 fn every_table_of_stores_has_a_row_for_each() {
     for page in [PAGE, SAFETY] {
