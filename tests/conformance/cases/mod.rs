@@ -10,6 +10,7 @@ mod cohort;
 mod exclusion;
 mod fencing;
 mod hold_at_least;
+mod inspect;
 mod interop;
 mod killed;
 mod lease;
@@ -24,6 +25,7 @@ mod ownership;
 mod paused;
 mod reconnect;
 mod reentrance;
+mod revoke;
 mod runtimes;
 pub mod self_test;
 mod shutdown;
@@ -58,6 +60,8 @@ pub fn all() -> Vec<Case> {
         one_connection::cases(),
         cohort::cases(),
         wanted::cases(),
+        inspect::cases(),
+        revoke::cases(),
         attribute_options::cases(),
         attribute_outcomes::cases(),
         runtimes::cases(),
