@@ -10,6 +10,7 @@ mod redis_access;
 mod redis_lease;
 mod redis_queue;
 mod releases;
+mod revocation;
 mod sections;
 mod sessions;
 mod texts;
@@ -44,6 +45,7 @@ pub fn mutants() -> impl Iterator<Item = &'static Mutant> {
         waiting::MUTANTS,
         wanted::MUTANTS,
         releases::MUTANTS,
+        revocation::MUTANTS,
         sections::MUTANTS,
         sessions::MUTANTS,
         texts::MUTANTS,
