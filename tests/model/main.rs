@@ -31,11 +31,12 @@ use std::{env, process::ExitCode};
 use libtest_mimic::{Arguments, Trial};
 
 /// Half of the time of all that are not long; left out where `LOCK_TEST_BRIEF` is set.
-const SLOW: [&str; 11] = [
+const SLOW: [&str; 12] = [
     "queue::right::late_requests_of_attempts_that_ended",
     "queue::right::longer_times",
     "queue::right::three_clients",
     "queue::right::groups_beside_lone_calls",
+    "queue::right::revoked_in_groups_and_cohorts",
     "queue::right::strict_client_needs_no_second_wall",
     "queue::right::loose_client_asks_again",
     "queue::mutant::renewal_without_fence",

@@ -32,7 +32,11 @@ impl Handover {
                 && (!s.is_present(request.owner)
                     || matches!(
                         request.call,
-                        Call::Release | Call::ReleaseInGroup(_) | Call::CompareAndDelete | Call::Leave
+                        Call::Release
+                            | Call::ReleaseInGroup(_)
+                            | Call::CompareAndDelete
+                            | Call::Revoke(_)
+                            | Call::Leave
                     ))
             {
                 (request.awaited, request.age) = (false, 0);
@@ -52,6 +56,7 @@ impl Handover {
             Break::GroupReleasesUncompared,
             Break::PollQueuesAgain,
             Break::MintBesideSet,
+            Break::RevokesUncompared,
         ];
         if !harmful.iter().any(|rule| self.variant.breaks(*rule)) {
             let coming: Vec<Owner> = network.iter().copied().filter_map(makes_owner).collect();
@@ -162,7 +167,10 @@ fn each_fence(s: &mut State, mut with: impl FnMut(&mut u8)) {
     }
     for message in &mut s.network {
         match message {
-            Message::Request(Request { call: Call::Renew(fence) | Call::ReleaseInGroup(fence), .. })
+            Message::Request(Request {
+                call: Call::Renew(fence) | Call::ReleaseInGroup(fence) | Call::Revoke(fence),
+                ..
+            })
             | Message::Answer { reply: Reply::Granted(fence) | Reply::Waiting(fence), .. }
             | Message::Push { fence, .. } => with(fence),
             _ => {}

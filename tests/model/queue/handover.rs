@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 use stateright::{Model, Property};
 
 use super::{
+    client::is_revocation,
     properties,
     state::{Call, Client, Message, Mode, NEVER, Owner, Phase, Proof, Request, State},
     step::Step,
@@ -40,6 +41,8 @@ pub(crate) struct Tally {
     pub(crate) lost_turns: AtomicUsize,
     /// Holds taken in a group.
     pub(crate) in_groups: AtomicUsize,
+    /// Holds that were revoked while their client believed in them.
+    pub(crate) revoked: AtomicUsize,
     /// The longest wait of a live waiter once all other clients are gone, in ticks.
     pub(crate) longest_wait: AtomicU8,
 }
@@ -183,6 +186,7 @@ impl Model for Handover {
             network: Vec::new(),
             top: (0, 0),
             crashes_left: self.variant.crashes,
+            revocations_left: self.variant.revocations,
             tenures: 0,
             minted_tenure: 0,
             cleared: Vec::new(),
@@ -225,11 +229,17 @@ impl Model for Handover {
                     steps.push(Step::Receive(*message));
                 }
             }
-            if !matches!(message, Message::Push { .. } | Message::Free { .. })
-                && !self.has_room(s, message.owner().client)
+            if is_revocation(message)
+                || (!matches!(message, Message::Push { .. } | Message::Free { .. })
+                    && !self.has_room(s, message.owner().client))
             {
                 steps.push(Step::Lose(*message));
             }
+        }
+        if s.revocations_left > 0
+            && let Some(holder) = s.holder.as_ref().filter(|holder| !self.is_foreign(holder.owner.client))
+        {
+            steps.push(Step::Revoke(holder.owner, holder.fence));
         }
         if self.variant.attacked {
             for id in (0..).take(self.variant.own()) {
@@ -279,6 +289,10 @@ impl Model for Handover {
                     slack_left: 0,
                     lingers: false,
                 };
+            }
+            Step::Revoke(owner, fence) => {
+                s.revocations_left -= 1;
+                s.network.push(Message::Request(self.request(owner, Call::Revoke(fence))));
             }
             Step::Execute(message) => {
                 take(&mut s, message);
@@ -338,6 +352,7 @@ impl Searched for Handover {
             (variant.times.limit != NEVER, "repetition of a late request", &tally.repeated),
             (variant.opens, "call that found the lock open", &tally.found_open),
             (variant.attacked, "forged message", &tally.forged),
+            (variant.revocations > 0, "revocation of a believed hold", &tally.revoked),
         ]
         .into_iter()
         .filter(|(must, _, _)| *must)

@@ -27,6 +27,9 @@
 //!   is one that gives up. See [`variant::Manner`].
 //! * **Time**: ticks of the server's clock. All lengths are relative, so time has no end. A client's clock has no
 //!   origin, and may miss a tick (drift).
+//! * **An operator** revokes a hold that it has seen, with a request that may be executed late. The hint to the holder
+//!   is not modelled, because a renewal may come at any time. Force is not modelled: it makes two believers, as its
+//!   documentation says.
 //! * **Crashes** at any instant, clients that only try, foreign clients with `SET NX` and compare-and-delete.
 //!
 //! The trials `wait::…` measure waits with the store's own constants, behind dead places of every age.

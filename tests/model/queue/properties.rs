@@ -26,6 +26,8 @@ pub(crate) const P: &str = "P: a release wakes a waiter";
 pub(crate) const R3: &str = "R3: nothing comes back after its limit";
 /// From an open release to the end of its window no call of ours takes the lock or hands it over.
 pub(crate) const W: &str = "W: an open window is kept";
+/// A hold that an operator has revoked is never made longer.
+pub(crate) const V: &str = "V: a revoked hold ends";
 /// From every state, whatever is lost and whichever client dies, all live waiters are served within a bound.
 pub(crate) const L: &str = "L: every waiter is served";
 
@@ -49,6 +51,7 @@ pub(crate) fn all() -> Vec<Property<Handover>> {
         }),
         Property::always(R3, |_, s: &State| s.cleared.iter().all(|owner| !s.is_on_server(*owner))),
         Property::always(W, |_, s: &State| s.violation != Some(Violation::WindowTaken)),
+        Property::always(V, |_, s: &State| s.violation != Some(Violation::RevokedExtended)),
         Property::always(P, |_, s: &State| s.violation != Some(Violation::WakeUpLost)),
         Property::always(L, |model: &Handover, s: &State| {
             model.longest_wait(s).is_some_and(|wait| {

@@ -36,6 +36,10 @@ impl Handover {
                 }
                 None
             }
+            Call::Revoke(fence) => {
+                self.revoke(s, owner, fence);
+                None
+            }
             Call::Leave => {
                 s.queue.retain(|place| place.owner != owner);
                 self.look_for_leftovers(s, owner);
@@ -66,8 +70,12 @@ impl Handover {
         }
         let joins_twice = mode == Mode::Join && self.variant.breaks(Break::JoinTwice);
         if let Some(holder) = s.holder.as_mut().filter(|holder| holder.owner == owner && !joins_twice) {
-            holder.px = ttl;
-            return Some(Reply::Granted(holder.fence));
+            if holder.revoked && !self.variant.breaks(Break::ClaimsRevoked) {
+                return Some(Reply::Gone);
+            }
+            let reply = Reply::Granted(holder.fence);
+            extend(s, ttl);
+            return Some(reply);
         }
         let queued = mode != Mode::Try && s.place_of(owner).is_some();
         if mode == Mode::Poll && !queued && !self.variant.breaks(Break::PollQueuesAgain) {
@@ -162,12 +170,13 @@ impl Handover {
         if self.variant.breaks(Break::MintBesideSet) {
             s.tenures += 1;
         }
-        s.holder = Some(Holder { owner, fence, px, tenure: s.tenures });
+        s.holder = Some(Holder { owner, fence, px, tenure: s.tenures, revoked: false });
     }
 
     /// `release.lua`.
     fn release(&self, s: &mut State, owner: Owner) {
-        let ours = s.is_held_by(owner);
+        let misses = |holder: &Holder| holder.revoked && self.variant.breaks(Break::ReleaseMissesRevoked);
+        let ours = s.is_held_by(owner) && !s.holder.as_ref().is_some_and(misses);
         let deletes = ours || (s.holder.is_some() && self.variant.breaks(Break::ReleaseUncompared));
         if deletes && (ours || s.place_of(owner).is_none()) {
             if !ours {
@@ -228,11 +237,39 @@ impl Handover {
         if !ours && !any_owner {
             return Reply::NotYours;
         }
-        holder.px = ttl;
+        // The real answer tells a revoked hold from one that is gone; its holder does the same in both cases.
+        if holder.revoked && !self.variant.breaks(Break::RenewsRevoked) {
+            return Reply::NotYours;
+        }
+        extend(s, ttl);
         if !ours {
             s.violate(Violation::TouchedAnother);
         }
         Reply::Renewed
+    }
+
+    /// `revoke.lua`, without force.
+    fn revoke(&self, s: &mut State, owner: Owner, fence: u8) {
+        let any = self.variant.breaks(Break::RevokesUncompared);
+        let Some(holder) = s.holder.as_mut() else { return };
+        let is_it = holder.owner == owner && holder.fence == fence;
+        if !is_it && !any {
+            return;
+        }
+        holder.revoked = true;
+        if matches!(
+            s.clients[usize::from(owner.client)].phase,
+            super::state::Phase::Holding { valid: 1.., .. }
+        ) {
+            self.tally.revoked.fetch_add(1, Relaxed);
+        }
+        if !is_it {
+            s.violate(Violation::TouchedAnother);
+        }
+        if self.variant.breaks(Break::RevocationFrees) {
+            s.holder = None;
+            self.hand_over(s);
+        }
     }
 
     /// A client that does not know the queue and the fence.
@@ -272,6 +309,17 @@ impl Handover {
         let is_final = s.acquisitions_of(owner).all(|request| request.is_late());
         if is_final || self.variant.breaks(Break::FinalBeforeTheLimit) {
             s.cleared.push(owner);
+        }
+    }
+}
+
+/// Makes the lease of the present holder last for `ttl` from now.
+fn extend(s: &mut State, ttl: u8) {
+    if let Some(holder) = &mut s.holder {
+        let is_revoked = holder.revoked;
+        holder.px = ttl;
+        if is_revoked {
+            s.violate(Violation::RevokedExtended);
         }
     }
 }

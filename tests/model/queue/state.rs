@@ -20,6 +20,8 @@ pub(crate) struct Holder {
     pub(crate) px: u8,
     /// The number of this hold of the lock, from 1; 0 where the fence is minted with the hold, as it should be.
     pub(crate) tenure: u8,
+    /// Whether an operator has revoked this hold.
+    pub(crate) revoked: bool,
 }
 
 pub(crate) const NEVER: u8 = u8::MAX;
@@ -56,6 +58,8 @@ pub(crate) enum Call {
     SetNx,
     /// The release of a foreign client: compare and delete, without a check of the queue.
     CompareAndDelete,
+    /// The revocation of the hold `<owner>:<fence>`, by an operator.
+    Revoke(u8),
     /// Broken protocols only: gives up a place, but not a hold.
     Leave,
     /// Broken protocols only: `INCR` sent alongside `SET NX`, for this tenure.
@@ -204,6 +208,8 @@ pub(crate) enum Violation {
     WakeUpLost,
     /// A client of ours took a lock, or handed it over, while it was open for clients that do not queue.
     WindowTaken,
+    /// A revoked hold was made longer.
+    RevokedExtended,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -219,6 +225,7 @@ pub(crate) struct State {
     /// The largest believed token: fence and sequence.
     pub(crate) top: (u8, u8),
     pub(crate) crashes_left: u8,
+    pub(crate) revocations_left: u8,
     /// The number of holds, and the last one whose fence is minted; counted only where the two come apart.
     pub(crate) tenures: u8,
     pub(crate) minted_tenure: u8,
@@ -328,6 +335,9 @@ impl Display for State {
             None => f.write_str("free")?,
             Some(Holder { owner, fence, px: NEVER, .. }) => write!(f, "held by {owner}:{fence} forever")?,
             Some(Holder { owner, fence, px, .. }) => write!(f, "held by {owner}:{fence} for {px}")?,
+        }
+        if self.holder.as_ref().is_some_and(|holder| holder.revoked) {
+            f.write_str(", revoked")?;
         }
         for place in &self.queue {
             write!(f, ", {} queued {} ago", place.owner, place.age)?;

@@ -25,6 +25,8 @@ pub(crate) enum Step {
     Pass(u8),
     ReleaseAndPass(u8),
     Crash(u8),
+    /// An operator who has seen this hold sends its revocation.
+    Revoke(Owner, u8),
     Execute(Message),
     /// The server refuses a request whose limit lies too early.
     Refuse(Request),
@@ -63,6 +65,7 @@ impl Display for Step {
             Self::Pass(id) => write!(f, "{} hands the lease over inside the process", name(*id)),
             Self::ReleaseAndPass(id) => write!(f, "{} releases, and hands the lease over", name(*id)),
             Self::Crash(id) => write!(f, "{} crashes", name(*id)),
+            Self::Revoke(owner, fence) => write!(f, "an operator revokes the hold of {owner}:{fence}"),
             Self::Execute(message) => write!(f, "the server executes: {message}"),
             Self::Refuse(request) => write!(f, "the server refuses: {}", Message::Request(*request)),
             Self::ExecuteOpenly(message) => {

@@ -12,6 +12,8 @@ pub(crate) struct Variant {
     pub(crate) manner: Manner,
     /// Number of clients that may crash.
     pub(crate) crashes: u8,
+    /// Number of holds that an operator may revoke.
+    pub(crate) revocations: u8,
     /// A release may leave the lock free for clients that do not queue, although others queue for it.
     pub(crate) opens: bool,
     /// A client's limit may lie too early while it does not know the server's time: any request may be refused.
@@ -30,6 +32,7 @@ impl Variant {
             clients: clients.to_vec(),
             manner: Manner::AsBuilt,
             crashes: 0,
+            revocations: 0,
             opens: false,
             early_limits: false,
             attacked: false,
@@ -44,6 +47,10 @@ impl Variant {
 
     pub(crate) fn crashes(self, crashes: u8) -> Self {
         Self { crashes, ..self }
+    }
+
+    pub(crate) fn revocations(self, revocations: u8) -> Self {
+        Self { revocations, ..self }
     }
 
     pub(crate) fn opens(self) -> Self {
@@ -256,4 +263,14 @@ pub(crate) enum Break {
     GroupReleasesBlind,
     /// A group deletes any holder.
     GroupReleasesUncompared,
+    /// A revocation frees the lock, although its holder may still believe that it holds it.
+    RevocationFrees,
+    /// A revocation reaches any holder.
+    RevokesUncompared,
+    /// A renewal does not look whether the hold was revoked.
+    RenewsRevoked,
+    /// A poll claims a grant that was revoked before it was claimed.
+    ClaimsRevoked,
+    /// A release does not recognise its hold once it is revoked.
+    ReleaseMissesRevoked,
 }

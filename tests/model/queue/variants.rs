@@ -4,7 +4,7 @@ use libtest_mimic::Trial;
 
 use super::{
     handover::Handover,
-    properties::{L, P, R1, R2, R3, S1, S2, S3, W},
+    properties::{L, P, R1, R2, R3, S1, S2, S3, V, W},
     variant::{Break, Role, Times, Variant},
     wait,
 };
@@ -57,6 +57,10 @@ fn right() -> Vec<Variant> {
         Variant::new("attacker", SHORT, &[own(1, 2), own(2, 1)]).attacked().opens(),
         Variant::new("attacker_and_loose_client", SHORTEST, &[own(1, 1), own(1, 1)]).attacked().loose(),
         Variant::new("early_limits", SHORT, &[own(1, 1).groups(), own(2, 1)]).early_limits(),
+        Variant::new("revoked", SHORT, &[own(1, 2), own(1, 1)]).revocations(1),
+        Variant::new("revoked_in_groups_and_cohorts", SHORT, &[own(1, 2).groups().followers(1), own(1, 1)])
+            .revocations(1)
+            .opens(),
         // Requests are refused after their limit so that a release is the end of an attempt; nothing else needs it.
         Variant::new("no_limits", SHORT.unlimited(), &[own(1, 2), own(2, 1)]),
         // Three comparisons are a second wall: the client as built never needs them.
@@ -119,6 +123,11 @@ fn mutants() -> Vec<(Variant, &'static str, usize)> {
         (grouped("fence_that_two_groups_share", &[Break::GroupTakesLastFence]), S2, 8),
         (grouped("group_releases_without_a_look_at_the_queue", &[Break::GroupReleasesBlind]), P, 7),
         (grouped("group_releases_without_compare", &[Break::GroupReleasesUncompared]), S3, 10),
+        (two("revocation_that_frees", &[Break::RevocationFrees]).revocations(1), S1, 8),
+        (two("revocation_without_compare", &[Break::RevokesUncompared]).revocations(1), S3, 8),
+        (two("renewal_of_a_revoked_hold", &[Break::RenewsRevoked]).revocations(1), V, 7),
+        (two("claim_of_a_revoked_grant", &[Break::ClaimsRevoked]).revocations(1), V, 11),
+        (two("release_that_misses_a_revoked_hold", &[Break::ReleaseMissesRevoked]).revocations(1), R1, 6),
         (Variant::new("drift_without_margin", LONG, &[own(1, 2).slack(1), own(1, 2).slack(1)]), S1, 10),
     ]
 }
@@ -144,6 +153,10 @@ fn long() -> Vec<Variant> {
             .opens(),
         Variant::new("attacker_and_loose_client", SHORT, &[own(1, 2), own(1, 1)]).attacked().loose(),
         Variant::new("early_limits", LONG, &[own(1, 2), own(2, 1)]).early_limits().opens(),
+        Variant::new("revoked", SHORT, &[own(1, 2), own(2, 1)]).revocations(1),
+        Variant::new("revoked_twice_beside_a_crash", SHORT, &[own(1, 1), own(1, 1)])
+            .revocations(2)
+            .crashes(1),
         Variant::new("no_limits", LONG.unlimited(), &[own(1, 2), own(2, 1)]),
         Variant::new("loose_client", SHORT.unlimited(), &[own(1, 2), own(1, 1)]).loose(),
         Variant::new("loose_client_within_limits", SHORTEST, &[own(1, 2), own(1, 2)]).loose(),

@@ -156,7 +156,7 @@ fn wait_behind(case: Behind<'_>, times: Times, broken: &'static [Break]) -> Opti
     let proven = times.refresh - case.look;
     s.client_mut(live).phase = Phase::Waiting { age: proven, seen: 1 };
     s.fence = 1;
-    s.holder = Some(Holder { owner: owner(holder), fence: 1, px: times.ttl, tenure: 0 });
+    s.holder = Some(Holder { owner: owner(holder), fence: 1, px: times.ttl, tenure: 0, revoked: false });
     s.queue = (1..=dead)
         .zip(case.ages)
         .map(|(client, age)| Place { owner: owner(client), age: *age })
