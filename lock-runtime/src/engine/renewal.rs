@@ -7,7 +7,6 @@ mod early;
 
 use std::{
     collections::{BTreeMap, HashSet},
-    slice,
     sync::{
         Arc, MutexGuard, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -111,7 +110,7 @@ impl Renewals {
         let id = this.ids.fetch_add(1, Ordering::Relaxed);
         hold.scheduled.id.store(id, Ordering::Relaxed);
         plan_renewal(hold, now);
-        if this.put(slice::from_ref(hold)) {
+        if this.put(hold) {
             background::handle().spawn(Job(Arc::downgrade(handler)).run());
         }
         if let Some(session) = hold.in_store.session() {
@@ -151,20 +150,12 @@ impl Renewals {
         }
     }
 
-    /// Puts the holds that are not closed into the schedule; returns whether the job must be started.
-    fn put(&self, holds: &[Arc<Hold>]) -> bool {
-        let mut any = false;
-        for hold in holds {
-            let mut schedule = self.schedule(hold);
-            if !hold.is_closed() {
-                self.plan(&mut schedule, hold);
-                any = true;
-            }
+    /// Puts a hold into the schedule, unless the hold is closed; returns whether the job must be started.
+    fn put(&self, hold: &Arc<Hold>) -> bool {
+        let mut schedule = self.schedule(hold);
+        if hold.is_closed() {
+            return false;
         }
-        any && !self.started.load(Ordering::Relaxed) && !self.started.swap(true, Ordering::Relaxed)
-    }
-
-    fn plan(&self, schedule: &mut Schedule, hold: &Arc<Hold>) {
         // While `due` has this value, a caller that moves the end of the turn finds that the check would come too late,
         // and makes the check earlier.
         hold.scheduled.due.store(u64::MAX, Ordering::SeqCst);
@@ -175,7 +166,8 @@ impl Renewals {
         let is_behind =
             ends.has_passed() && hold.scheduled.end_seen.load(Ordering::SeqCst) == ends.as_nanos();
         let due = if is_behind { hold.deadline() } else { next_in_turn(hold).min(hold.deadline()) };
-        self.insert(schedule, hold, due);
+        self.insert(&mut schedule, hold, due);
+        !self.started.load(Ordering::Relaxed) && !self.started.swap(true, Ordering::Relaxed)
     }
 
     fn insert(&self, schedule: &mut Schedule, hold: &Arc<Hold>, due: Instant) {
@@ -344,7 +336,9 @@ struct Unchecked<'a> {
 
 impl Drop for Unchecked<'_> {
     fn drop(&mut self) {
-        self.renewals.put(self.holds.as_slice());
+        for hold in self.holds.as_slice() {
+            self.renewals.put(hold);
+        }
     }
 }
 
@@ -363,7 +357,7 @@ fn put_back<H: LossHandler>(handler: &Arc<H>, hold: &Arc<Hold>, now: Instant) {
     }
     // A lease that was handed over at the end of its retention is renewed for its next holder. A released hold is
     // closed, and not put back.
-    handler.renewals().put(slice::from_ref(hold));
+    handler.renewals().put(hold);
     if is_lost {
         for turn in hold.linked_turns() {
             turn.invalidate();
@@ -437,8 +431,8 @@ impl<H: LossHandler> Drop for NotPutBack<'_, H> {
         let now = Instant::now();
         for hold in &self.renewed {
             plan_renewal(hold, now);
+            self.handler.renewals().put(hold);
         }
-        self.handler.renewals().put(&self.renewed);
         for hold in self.holds.as_slice() {
             record(self.handler, hold, Renewed::Unanswered, hold.remaining(now));
             try_again(self.handler, hold);
@@ -460,7 +454,7 @@ fn try_again<H: LossHandler>(handler: &Arc<H>, hold: &Arc<Hold>) {
     let remaining = hold.remaining(now);
     let next = now + (remaining / 3).max(Duration::from_millis(1));
     hold.scheduled.renew_at.store(next.as_nanos(), Ordering::SeqCst);
-    handler.renewals().put(slice::from_ref(hold));
+    handler.renewals().put(hold);
 }
 
 /// Notifies the holder of a loss, and lets the waiters of this process ask the store again.

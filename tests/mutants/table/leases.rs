@@ -253,10 +253,10 @@ pub const MUTANTS: &[Mutant] = &[
         name: "a_panic_forgets_the_holds_that_were_due",
         edits: &[Rust {
             file: "engine/renewal.rs",
-            from: "        self.renewals.put(self.holds.as_slice());",
-            to: "        if !mutant!() {
-            self.renewals.put(self.holds.as_slice());
-        }",
+            from: "            self.renewals.put(hold);",
+            to: "            if !mutant!() {
+                self.renewals.put(hold);
+            }",
         }],
         caught_by: &[
             "unit engine::renewal::tests::a_panic_at_a_loss_ends_neither_the_check_of_the_other_holds_nor_the_job",

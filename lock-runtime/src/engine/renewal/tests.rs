@@ -129,7 +129,7 @@ async fn a_time_that_ends_between_two_looks_is_looked_at_at_once() {
     turn.retain_until(Instant::now() + 50 * MS);
     drop(guard);
     std::thread::sleep(100 * MS);
-    renewals.put(slice::from_ref(&turn.hold));
+    renewals.put(&turn.hold);
     until("it is released", || store.releases().count("k") == 1).await;
 }
 
