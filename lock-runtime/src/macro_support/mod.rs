@@ -7,17 +7,13 @@ use std::{
     fmt,
     future::Future,
     panic::Location,
-    pin::Pin,
     sync::{Arc, LazyLock},
-    task::{Context, Poll},
     time::Duration,
 };
 
-use pin_project_lite::pin_project;
-
 use crate::{
     IntoLockKey, Label, Lock, LockError, LockErrorKind, LockGuard, LockKey, LockManager, MultiGuard,
-    MultiLock, manager::current_manager, options::LockOptions, section::run::Raced,
+    MultiLock, options::LockOptions,
 };
 
 pub use crate::{
@@ -30,9 +26,13 @@ pub use crate::{
     macro_support::outcome::{
         CanFail, FromLockError, Kept, Nothing, is_contention, nothing, or_else, or_error,
     },
+    manager::global::{NoManager, default_manager},
     options::WaitFor as Wait,
     response::{Answer, Code, log},
-    section::{OnLost, Section, run::Outcome},
+    section::{
+        OnLost, Section,
+        run::{Outcome, Raced},
+    },
     sync::SyncFuture,
     time::duration,
 };
@@ -93,18 +93,9 @@ impl<M: AsLockManager, F: FnOnce() -> M> AsLockManager for LazyLock<M, F> {
     }
 }
 
-/// The error if neither `manager = …` nor a default manager is there.
-#[derive(Clone, Copy, Debug)]
-pub struct NoManager;
-
 /// Returns the manager from `manager = …`.
 pub fn manager<M: AsLockManager + ?Sized>(manager: &M) -> Result<&LockManager, NoManager> {
     Ok(manager.as_lock_manager())
-}
-
-/// Returns the manager to use without `manager = …`.
-pub fn default_manager() -> Result<LockManager, NoManager> {
-    current_manager().ok_or(NoManager)
 }
 
 impl Options {
@@ -186,29 +177,6 @@ pub async fn acquire_all(locks: Result<MultiLock, LockError>) -> Result<MultiGua
 }
 
 /// Runs the body under the lock.
-pub fn run<F: Future>(guard: impl Into<Guards>, body: F, on_lost: OnLost) -> RunBody<F> {
-    RunBody { raced: Raced::new(guard.into(), body, on_lost) }
-}
-
-pin_project! {
-    /// The future of [`run`]: a struct, because an `async fn` would reserve space for the body twice.
-    #[must_use = "futures do nothing unless awaited"]
-    pub struct RunBody<F: Future> {
-        #[pin]
-        raced: Raced<F>,
-    }
-}
-
-impl<F: Future> Future for RunBody<F> {
-    type Output = Outcome<F::Output>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().raced.poll(cx)
-    }
-}
-
-impl<F: Future> fmt::Debug for RunBody<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RunBody").finish_non_exhaustive()
-    }
+pub fn run<F: Future>(guard: impl Into<Guards>, body: F, on_lost: OnLost) -> Raced<F> {
+    Raced::new(guard.into(), body, on_lost)
 }

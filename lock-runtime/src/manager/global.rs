@@ -80,6 +80,14 @@ pub async fn with_manager<F: Future>(manager: LockManager, future: F) -> F::Outp
     SCOPED.scope(manager, future).await
 }
 
-pub(crate) fn current_manager() -> Option<LockManager> {
-    SCOPED.try_with(Clone::clone).ok().or_else(global)
+/// The error if neither `manager = …` nor a default manager is there.
+#[derive(Clone, Copy, Debug)]
+pub struct NoManager;
+
+/// Returns the manager to use without `manager = …`.
+///
+/// # Errors
+/// [`NoManager`] outside of [`with_manager`] if [`set_global`] was not called.
+pub fn default_manager() -> Result<LockManager, NoManager> {
+    SCOPED.try_with(Clone::clone).ok().or_else(global).ok_or(NoManager)
 }

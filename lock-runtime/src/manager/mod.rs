@@ -1,9 +1,8 @@
 //! [`LockManager`]: a handle to a store, with the default options of its locks.
 
-mod global;
+pub(crate) mod global;
 mod operate;
 
-pub(crate) use self::global::current_manager;
 pub use self::{
     global::{AlreadySet, global, set_global, with_manager},
     operate::LockScan,

@@ -106,8 +106,10 @@ pub enum Outcome<T> {
 
 pin_project! {
     /// A body that is polled as a section under its locks, and the release of the locks after the body.
-    #[project = RacedProj]
-    pub(crate) struct Raced<F: Future> {
+    ///
+    /// A struct, because an `async fn` would reserve space for the body twice.
+    #[must_use = "futures do nothing unless awaited"]
+    pub struct Raced<F: Future> {
         // Declared before the section, so that the body is dropped first.
         #[pin]
         body: Option<F>,
@@ -150,6 +152,12 @@ impl<F: Future> Future for Raced<F> {
         }
         *this.release = None;
         Poll::Ready(this.outcome.take().expect("not polled again after it was ready"))
+    }
+}
+
+impl<F: Future> fmt::Debug for Raced<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Raced").finish_non_exhaustive()
     }
 }
 
