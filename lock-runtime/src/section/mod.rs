@@ -16,6 +16,7 @@ use std::{
 
 use tracing::Span;
 
+use self::scope::Inside;
 use crate::{
     LockError, LockErrorKind,
     guard::set::Guards,
@@ -90,7 +91,8 @@ impl Section {
     /// lock again does not wait.
     pub fn enter<T>(&mut self, work: impl FnOnce() -> T) -> T {
         let _entered = self.span.as_deref().map(Span::enter);
-        scope::enter(&mut self.guards, work)
+        let _inside = Inside::enter(&mut self.guards);
+        work()
     }
 
     /// Polls the body if it may continue.

@@ -15,21 +15,16 @@ thread_local! {
     static SCOPE: RefCell<Vec<Guards>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Runs `work` in the scope of the guards, which are taken out of `guards` in the meantime.
-pub(crate) fn enter<T>(guards: &mut Option<Guards>, work: impl FnOnce() -> T) -> T {
-    let _inside = Inside::new(guards);
-    work()
-}
-
-/// Moves the guards into the scope, and back when this value is dropped. Guards are not cloned, so no reference count
-/// changes.
-struct Inside<'a> {
+/// The stay in the scope of some guards, which are moved back when this value is dropped. Guards are not cloned, so no
+/// reference count changes.
+pub(super) struct Inside<'a> {
     guards: &'a mut Option<Guards>,
     entered: bool,
 }
 
 impl<'a> Inside<'a> {
-    fn new(guards: &'a mut Option<Guards>) -> Self {
+    /// Moves the guards out of `guards` into the scope.
+    pub(super) fn enter(guards: &'a mut Option<Guards>) -> Self {
         // A thread that is about to end no longer has this stack. The guards then stay in `guards`.
         let entered = SCOPE.try_with(|scope| guards.take().map(|guards| scope.borrow_mut().push(guards)));
         let entered = matches!(entered, Ok(Some(())));
