@@ -11,9 +11,11 @@ pub const MUTANTS: &[Mutant] = &[
         edits: &[
             Rust {
                 file: "backend/stores/redis/queue/line.rs",
-                from: "        let channel = line.channel(prefix).await?;
+                from: "            None => cold(line.open_channel(prefix)).await?,
+        };
 ",
-                to: "        let channel = line.channel(prefix).await?;
+                to: "            None => cold(line.open_channel(prefix)).await?,
+        };
         if mutant!() {
             // The check goes first; the subscription is there a little later.
             let (line, channel) = (Arc::clone(&line), Arc::clone(&channel));

@@ -272,7 +272,7 @@ impl<'a> Attempt<'a> {
     /// Makes one request: in a batch if one is due, otherwise alone.
     async fn ask(&mut self, address: &Address, want: Need) -> Result<(Instant, Answer), Failure> {
         let line = &address.line;
-        if line.is_batch_due() {
+        if line.batcher.is_due() {
             let give_up = self.sends(line, want);
             let id = self.request.lease_id(self.owner, NO_GRANT);
             let polled_at = (want == Need::Place).then(|| address.to_string());
@@ -288,7 +288,7 @@ impl<'a> Attempt<'a> {
                 Err(failure) => return Err(failure),
             }
         }
-        let _alone = line.alone();
+        let _alone = line.batcher.alone();
         cold(self.ask_alone(address, want)).await
     }
 

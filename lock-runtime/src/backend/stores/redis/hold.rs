@@ -127,7 +127,7 @@ impl RedisLease {
             // An unanswered release is repeated alone, because a batch might only answer that the release must be sent
             // alone.
             let again = self.release_unanswered.load(Ordering::Acquire);
-            if !contended && !again && line.is_batch_due() {
+            if !contended && !again && line.batcher.is_due() {
                 match self.release_in_batch(&line, MustFollow::Nothing).await {
                     Ok(true) => return Ok(Released::Released),
                     // A batch may be refused because of another release in the batch; a release alone gets its own
@@ -139,7 +139,7 @@ impl RedisLease {
                     Err(failure) => return Err(failure),
                 }
             }
-            let _alone = line.alone();
+            let _alone = line.batcher.alone();
             return cold(self.release_over(&line, true)).await;
         };
         // A release that is sent behind the unanswered request is executed after that request. The connection may be

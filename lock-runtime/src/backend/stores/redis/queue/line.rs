@@ -101,7 +101,7 @@ impl Service for Participant {
 #[derive(Debug)]
 pub(crate) struct Line {
     connection: Arc<Connection>,
-    batcher: Batcher<Operation>,
+    pub(crate) batcher: Batcher<Operation>,
     inbox: Arc<Inbox>,
     process: Arc<str>,
     /// The subscribed channel of each prefix.
@@ -121,16 +121,6 @@ impl Line {
 
     pub(crate) fn process(&self) -> &str {
         &self.process
-    }
-
-    /// Returns whether to put a call into a batch.
-    pub(crate) fn is_batch_due(&self) -> bool {
-        self.batcher.is_due()
-    }
-
-    /// Counts a call made alone until the returned value is dropped.
-    pub(crate) fn alone(&self) -> Arc<()> {
-        self.batcher.alone()
     }
 
     /// Acquires a lock in a batch, or, with `polled_at`, polls the place of the owner that is notified at this address.
@@ -167,19 +157,11 @@ impl Line {
         answered.await.unwrap_or_else(|_| Err(Failure::runtime_gone()))
     }
 
-    /// Returns the channel on which this process is notified about locks under `prefix`.
-    ///
-    /// On first use, subscribes to the channel and checks the user's permissions under the prefix.
+    /// Subscribes to the channel on which this process is notified about locks under `prefix`, and checks the user's
+    /// permissions under the prefix.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    async fn channel(&self, prefix: &str) -> Result<Arc<str>, Failure> {
-        if let Some(channel) = lock(&self.channels).get(prefix) {
-            return Ok(Arc::clone(channel));
-        }
-        cold(self.open_channel(prefix)).await
-    }
-
     async fn open_channel(&self, prefix: &str) -> Result<Arc<str>, Failure> {
         let channel: Arc<str> = names::inbox(prefix, self.inbox.id()).into();
         self.subscribe(prefix, &channel).await?;
@@ -237,8 +219,16 @@ pub(crate) struct Address {
 }
 
 impl Address {
+    /// Returns the address of a waiter for a lock under `prefix`. The first address under a prefix opens its channel.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
     pub(crate) async fn on(line: Arc<Line>, prefix: &str, owner: OwnerToken) -> Result<Self, Failure> {
-        let channel = line.channel(prefix).await?;
+        let open = lock(&line.channels).get(prefix).map(Arc::clone);
+        let channel = match open {
+            Some(channel) => channel,
+            None => cold(line.open_channel(prefix)).await?,
+        };
         Ok(Self { line, owner, channel })
     }
 
