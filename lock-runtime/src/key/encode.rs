@@ -103,7 +103,7 @@ pub struct Named {
 
 impl IntoLockKey for Named {
     fn into_lock_key(self, prefix: &str) -> Result<LockKey, LockError> {
-        Ok(self.name.into_lock_key(prefix)?.with_class(self.class))
+        Ok(LockKey::with_prefix(prefix, &self.name)?.with_class(self.class))
     }
 }
 
