@@ -396,7 +396,8 @@ async fn renew<H: LossHandler>(handler: Arc<H>, holds: Vec<Arc<Hold>>) {
         let left = hold.remaining(Instant::now());
         let renewed = match answer {
             Renewal::Renewed(_) if !left.is_zero() => Renewed::Yes,
-            Renewal::Renewed(_) | Renewal::NotHeld | Renewal::Revoked => Renewed::Lost,
+            Renewal::Renewed(_) | Renewal::NotHeld => Renewed::Lost,
+            Renewal::Revoked => Renewed::Revoked,
             Renewal::Unknown(_) => Renewed::Failed,
         };
         record(&handler, &hold, renewed, left);
@@ -443,8 +444,12 @@ impl<H: LossHandler> Drop for NotPutBack<'_, H> {
     }
 }
 
-/// Records a renewal of a lease that has this validity left.
+/// Records a renewal of a lease that has this validity left. If the lock was released during the renewal, the result is
+/// not recorded: it says nothing about the lock.
 fn record<H: LossHandler>(handler: &Arc<H>, hold: &Hold, renewed: Renewed, left: Duration) {
+    if hold.is_closed() {
+        return;
+    }
     let LockId { key, mode } = &hold.lock;
     handler.metrics().meter(key.class(), mode.name()).renewed(renewed, left);
 }

@@ -83,6 +83,8 @@ pub(crate) enum Renewed {
     Yes,
     /// The store no longer has the lease, or its answer came too late.
     Lost,
+    /// An operator has revoked the lease.
+    Revoked,
     Failed,
     Unanswered,
 }

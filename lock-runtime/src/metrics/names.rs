@@ -78,7 +78,7 @@ pub(super) const VALIDITY_LEFT: Metric = Metric {
     name: "lock_validity_left_seconds",
     kind: Kind::Histogram,
     labels: &["store", "class"],
-    help: "The validity that a lease had left when its renewal was answered: how near the lock came to its loss",
+    help: "The validity that a lease had left when it was renewed: how near the lock came to its loss",
 };
 pub(super) const LATE: Metric = Metric {
     name: "lock_late_seconds",

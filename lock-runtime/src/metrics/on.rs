@@ -40,7 +40,7 @@ struct Instruments {
     waiters: Gauge,
     held: Gauge,
     handed_over: [Counter; 2],
-    renewed: [Counter; 4],
+    renewed: [Counter; 5],
     validity_left: Histogram,
     late: Histogram,
 }
@@ -123,7 +123,7 @@ impl Registry<'_> {
             waiters: self.gauge(&WAITERS),
             held: self.gauge(&HELD),
             handed_over: ["process", "store"].map(|place| self.counter(&HANDOVERS, place)),
-            renewed: ["renewed", "lost", "failed", "unanswered"]
+            renewed: ["renewed", "lost", "revoked", "failed", "unanswered"]
                 .map(|outcome| self.counter(&RENEWALS, outcome)),
             validity_left: self.histogram(&VALIDITY_LEFT, ""),
             late: self.histogram(&LATE, ""),
@@ -173,7 +173,9 @@ impl Meter {
     pub(crate) fn renewed(&self, renewed: Renewed, left: Duration) {
         guarded(|| {
             self.0.renewed[renewed as usize].increment(1);
-            self.0.validity_left.record(left);
+            if renewed == Renewed::Yes {
+                self.0.validity_left.record(left);
+            }
         });
     }
 }
