@@ -1,6 +1,8 @@
 //! A Redis server that belongs to one test.
 
 use std::{
+    env,
+    ffi::OsString,
     fs,
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -146,6 +148,11 @@ impl Drop for RedisServer {
     }
 }
 
+/// The program of the servers: the installed one, unless `LOCK_TEST_REDIS_SERVER` names another.
+fn program() -> OsString {
+    env::var_os("LOCK_TEST_REDIS_SERVER").unwrap_or_else(|| "redis-server".into())
+}
+
 fn launch(folder: &Path, socket: &Path, settings: &[String], clock: Option<&Clock>) -> Process {
     let log = fs::File::create(folder.join("log")).expect("the temporary folder is writable");
     // Left by a killed server.
@@ -153,7 +160,7 @@ fn launch(folder: &Path, socket: &Path, settings: &[String], clock: Option<&Cloc
     // A Sentinel does not start without a configuration.
     let config = folder.join("config");
     fs::File::options().create(true).append(true).open(&config).expect("the temporary folder is writable");
-    let mut command = Command::new("redis-server");
+    let mut command = Command::new(program());
     command
         .arg(config)
         .args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"])
@@ -167,12 +174,12 @@ fn launch(folder: &Path, socket: &Path, settings: &[String], clock: Option<&Cloc
     if let Some(clock) = clock {
         clock.give_to(&mut command);
     }
-    let process = Process::start(&mut command).expect("redis-server can be started");
+    let process = Process::start(&mut command).expect("the server can be started");
     let end = Instant::now() + PATIENCE;
     // Any answer will do: a server that asks for a password is up.
     while !matches!(resp::command(socket, &["PING"]), Ok(Value::Text(_) | Value::Error(_))) {
         let log = || fs::read_to_string(folder.join("log")).unwrap_or_default();
-        assert!(Instant::now() < end, "redis-server does not answer; its log:\n{}", log());
+        assert!(Instant::now() < end, "the server does not answer; its log:\n{}", log());
         thread::sleep(Duration::from_millis(2));
     }
     process
