@@ -23,6 +23,8 @@ mod redis;
 #[cfg(feature = "secure")]
 mod redis_secure;
 #[cfg(feature = "redis")]
+mod redis_sentinel;
+#[cfg(feature = "redis")]
 mod redisson;
 #[cfg(feature = "redis")]
 mod redlock;

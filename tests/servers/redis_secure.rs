@@ -16,9 +16,11 @@ use crate::{
     authority::{Authority, Signed, text},
     support::{
         proxy::{Proxy, Upstream},
+        redis_sentinel::{RedisSet, Setup},
         redis_server::RedisServer,
         resp::Value,
         stopwatch::Moment,
+        until,
         zookeeper_server::free_port,
     },
 };
@@ -349,4 +351,42 @@ async fn a_given_client_keeps_the_certificates_that_it_has() {
         assert!(error.is_permanent() && error.to_string().contains(word), "{error}");
         assert!(!format!("{error} {error:?}").contains("canary"), "{error:?}");
     }
+}
+
+/// The certificates of servers and Sentinels are valid for the address that the Sentinels name.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_set_behind_tls_is_found_and_followed() {
+    let authority = Authority::new();
+    let identity = authority.signs(&["127.0.0.1"]);
+    let ca = authority.ca();
+    let files = [
+        ["--tls-cert-file", text(&identity.cert)],
+        ["--tls-key-file", text(&identity.key)],
+        ["--tls-ca-cert-file", text(&ca)],
+        ["--tls-auth-clients", "no"],
+        ["--tls-replication", "yes"],
+    ]
+    .concat();
+    let setup = Setup { replicas: 1, servers: &files, sentinels: &files, with_tls: true, ..Setup::default() };
+    let set = RedisSet::start(setup);
+    let plain = set.url("", "");
+    let error = refused(&plain).await;
+    assert!(!error.is_retryable() && error.to_string().contains("`redis-sentinel+tls://`"), "{error}");
+    let url = plain.replace("redis-sentinel:", "redis-sentinel+tls:");
+    let stranger = Authority::new();
+    let error = refused(&format!("{url}?{}", trusts(&stranger.ca()))).await;
+    assert!(!error.is_retryable() && error.to_string().contains("`tls_ca`"), "{error}");
+
+    let locks = LockManager::connect(&format!("{url}?{}", trusts(&ca))).await.unwrap();
+    let guard = locks.lock("k").ttl(Duration::from_secs(6)).acquire().await.unwrap();
+    until("the replica has the lock", || match set.servers[1].server.command(&["EXISTS", "lock:k"]).int() {
+        1 => Ok(()),
+        other => Err(other),
+    })
+    .await;
+    tokio::task::block_in_place(|| set.fail_over());
+    locks.lock("other").wait(LONG).acquire().await.unwrap().release().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    assert!(guard.is_valid(), "it was not renewed on the new primary");
+    guard.release().await.unwrap();
 }

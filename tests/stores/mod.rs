@@ -55,6 +55,31 @@ pub const ALL_BUT_THE_SCRIPTS: &[&str] = &[
     "unpolled",
 ];
 
+/// The groups that are not about connections and outages: for a store that differs from another one in where its server is.
+pub const ALL_BUT_THE_CONNECTIONS: &[&str] = &[
+    "attribute",
+    "attribute_options",
+    "attribute_outcomes",
+    "attribute_under_faults",
+    "cancellation",
+    "clocks",
+    "cohort",
+    "exclusion",
+    "fencing",
+    "hold_at_least",
+    "interop",
+    "lease",
+    "loss_reasons",
+    "multi_lock",
+    "ownership",
+    "reentrance",
+    "runtimes",
+    "spoilt_key",
+    "torture",
+    "unpolled",
+    "wanted",
+];
+
 /// The stores that are compiled in, by their names.
 pub fn all() -> Vec<&'static dyn Store> {
     let with_large = std::env::var_os("LOCK_TEST_LARGE").is_some();

@@ -145,7 +145,7 @@ fn grouped_at(url: &str) -> Result<LockManager, LockError> {
 }
 
 /// The published user, as a setting of a server, for locks under any prefix.
-fn user_of_any_prefix() -> String {
+pub(super) fn user_of_any_prefix() -> String {
     published_user().replace("~lock:*", "~*").replace("&lock:*", "&*")
 }
 
@@ -157,9 +157,9 @@ fn published_user() -> String {
     "--user ".to_owned() + &user.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-struct RedisSite {
-    node: Node,
-    grouped: bool,
+pub(super) struct RedisSite {
+    pub(super) node: Node,
+    pub(super) grouped: bool,
 }
 
 /// A server, and how it can be hurt.

@@ -22,6 +22,9 @@ use super::{
 const DURABLE: &[&str] =
     &["--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-min-size", "4mb"];
 
+/// The file of the configuration, in the server's folder.
+const CONFIG: &str = "config";
+
 /// Listens on a unix socket, so there is no race for a port; a [`Proxy`](super::proxy::Proxy) gives it one.
 #[derive(Debug)]
 pub struct RedisServer {
@@ -56,10 +59,22 @@ impl RedisServer {
         Self::start_with(&processes::folder(), settings, Some(Clock::new()))
     }
 
+    /// Starts one with the text of a configuration, which the server may rewrite, and settings that come after it.
+    pub fn start_configured(config: &str, settings: &[String], with_clock: bool) -> Self {
+        let settings: Vec<_> = settings.iter().map(String::as_str).collect();
+        Self::start_in(&processes::folder(), config, &settings, with_clock.then(Clock::new))
+    }
+
     fn start_with(folder: &Path, settings: &[&str], clock: Option<Clock>) -> Self {
+        Self::start_in(folder, "", settings, clock)
+    }
+
+    fn start_in(folder: &Path, config: &str, settings: &[&str], clock: Option<Clock>) -> Self {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let folder = folder.join(format!("redis-{}", NUMBER.fetch_add(1, Ordering::Relaxed)));
         fs::create_dir_all(&folder).expect("a temporary folder can be made");
+        // A Sentinel does not start without a configuration.
+        fs::write(folder.join(CONFIG), config).expect("the temporary folder is writable");
         let socket = folder.join("s");
         let settings: Vec<String> = settings.iter().copied().map(str::to_owned).collect();
         let process = launch(&folder, &socket, &settings, clock.as_ref());
@@ -157,12 +172,9 @@ fn launch(folder: &Path, socket: &Path, settings: &[String], clock: Option<&Cloc
     let log = fs::File::create(folder.join("log")).expect("the temporary folder is writable");
     // Left by a killed server.
     let _ = fs::remove_file(socket);
-    // A Sentinel does not start without a configuration.
-    let config = folder.join("config");
-    fs::File::options().create(true).append(true).open(&config).expect("the temporary folder is writable");
     let mut command = Command::new(program());
     command
-        .arg(config)
+        .arg(folder.join(CONFIG))
         .args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"])
         .arg(socket)
         .arg("--dir")

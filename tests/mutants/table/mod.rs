@@ -9,6 +9,7 @@ mod postgres_hand_over;
 mod redis_access;
 mod redis_lease;
 mod redis_queue;
+mod redis_topology;
 mod releases;
 mod revocation;
 mod sections;
@@ -56,6 +57,7 @@ pub fn mutants() -> impl Iterator<Item = &'static Mutant> {
         redis_queue::MUTANTS,
         redis_lease::MUTANTS,
         redis_access::MUTANTS,
+        redis_topology::MUTANTS,
         unqueued::MUTANTS,
         zookeeper::MUTANTS,
     ]

@@ -30,7 +30,10 @@ pub use self::postgres::Postgres;
 #[cfg(feature = "postgres")]
 pub use self::postgres_advisory::PostgresAdvisory;
 #[cfg(feature = "redis")]
-pub use self::redis::Redis;
+pub use self::redis::{
+    Redis,
+    sentinel::{self as redis_sentinel, RedisSentinel},
+};
 #[cfg(feature = "redis")]
 pub use self::redisson::Redisson;
 #[cfg(feature = "redis")]
@@ -70,6 +73,7 @@ const STORES: &[Store] = &[
     store!("postgres", "postgres" | "postgresql", postgres::Postgres),
     store!("postgres", "postgres+advisory" | "postgresql+advisory", postgres_advisory::PostgresAdvisory),
     store!("redis", "redis" | "rediss" | "redis+unix", redis::Redis),
+    store!("redis", "redis-sentinel" | "redis-sentinel+tls", redis_sentinel::RedisSentinel),
     store!("redis", "redisson" | "redisson+tls" | "redisson+unix", redisson::Redisson),
     store!("redis", "redlock", redlock::Redlock),
     store!("zookeeper", "zookeeper" | "zookeeper+tls", zookeeper::ZooKeeper),
@@ -77,10 +81,6 @@ const STORES: &[Store] = &[
 
 /// Schemes of planned stores, which get a better error message than "unknown", and what to write today.
 const PLANNED: &[(&[&str], &str)] = &[
-    (
-        &["redis-sentinel", "redis+sentinel", "rediss+sentinel", "rediss-sentinel", "sentinel"],
-        "; write `redis://host:6379` with a name that follows the primary",
-    ),
     (
         &["redis-cluster", "redis+cluster", "rediss+cluster", "rediss-cluster"],
         "; write `redis://host:6379` for a Redis without `cluster-enabled`",
@@ -96,6 +96,30 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
     ),
     (&["valkey", "keydb", "dragonfly", "redis+tcp", "tcp"], "redis://host:6379"),
     (&["unix", "redis+socket", "redis-socket", "valkey+unix"], "redis+unix:///path"),
+    (
+        &[
+            "redis+sentinel",
+            "redis_sentinel",
+            "redissentinel",
+            "sentinel",
+            "valkey-sentinel",
+            "valkey+sentinel",
+        ],
+        "redis-sentinel://host1:26379,host2:26379,host3:26379/name",
+    ),
+    (
+        &[
+            "rediss+sentinel",
+            "rediss-sentinel",
+            "redis+sentinel+tls",
+            "redis+sentinel+ssl",
+            "redis-sentinel+ssl",
+            "redis-sentinels",
+            "sentinel+tls",
+            "sentinels",
+        ],
+        "redis-sentinel+tls://host1:26379,host2:26379,host3:26379/name",
+    ),
     (&["redisson+ssl", "redissons"], "redisson+tls://host:6379"),
     (&["redlock+tls", "redlock+ssl", "redlocks"], "rediss://host:6379` for each node, in `Redlock::new"),
     (
@@ -183,7 +207,8 @@ mod tests {
             ("localhost:6379", "write `redis://localhost:6379`"),
             ("mysql://u:canary@h", "not in this version"),
             ("MariaDB://u:canary@h", "not in this version"),
-            ("redis+sentinel://u:canary@h", "a name that follows the primary"),
+            ("redis+sentinel://u:canary@h", "write `redis-sentinel://host1:26379,"),
+            ("rediss+sentinel://u:canary@h", "write `redis-sentinel+tls://host1:26379,"),
             ("redis-cluster://u:canary@h", "without `cluster-enabled`"),
             ("redis+tls://u:canary@h", "write `rediss://host:6379`"),
             ("valkey://u:canary@h", "write `redis://host:6379`"),

@@ -22,7 +22,12 @@ use crate::{
 pub(crate) struct Urls {
     pub(crate) settings: Settings,
     pub(crate) schemes: Schemes,
+    /// An example of what follows the credentials.
+    pub(crate) example: &'static str,
 }
+
+/// What follows the credentials in the URL of a store on one server, with the number of the database.
+pub(crate) const ONE_SERVER: &str = "host:6379/0";
 
 /// The URL schemes of a store, for TCP, TLS and a Unix socket.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +47,7 @@ const URLS: Urls = Urls {
         longest: Duration::MAX,
     },
     schemes: SCHEMES,
+    example: ONE_SERVER,
 };
 
 /// The configuration of one server.
@@ -128,7 +134,7 @@ impl Urls {
         text: &str,
         mut take: impl FnMut(&str, &str) -> Result<bool, LockError>,
     ) -> Result<Config, LockError> {
-        let Self { settings: known, schemes } = self;
+        let Self { settings: known, schemes, example } = self;
         let Schemes { plain: scheme, tls: scheme_of_tls, unix: scheme_of_unix } = *schemes;
         let not_understood = |why: &str| invalid(format!("the {} URL is not understood: {why}", known.store));
         let (of_url, rest) = text.split_once(':').unwrap_or_default();
@@ -136,7 +142,7 @@ impl Urls {
         let drivers = drivers.into_iter().find_map(|(ours, drivers)| (ours == of_url).then_some(drivers));
         let text = &drivers.map_or_else(|| text.to_owned(), |drivers| format!("{drivers}:{rest}"));
         let Some(after) = rest.strip_prefix("//") else {
-            return Err(not_understood(&format!("write `{scheme}://user:password@host:6379/0`")));
+            return Err(not_understood(&format!("write `{scheme}://user:password@{example}`")));
         };
         if after.ends_with("#insecure") {
             return Err(not_understood(
@@ -170,7 +176,8 @@ impl Urls {
         let mut info = url.into_connection_info().map_err(|error| {
             // The driver's text names the part that is wrong and never its value.
             not_understood(&format!(
-                "write `{scheme}://user:password@host:6379/0`, where 0 is the number of the database ({})",
+                "write `{scheme}://user:password@{example}`{} ({})",
+                if *example == ONE_SERVER { ", where 0 is the number of the database" } else { "" },
                 error.category()
             ))
             .with_source(error)

@@ -10,8 +10,8 @@ use crate::backend::common::tls::{self, Certificates, Look};
 use crate::{FencingToken, LockError, LockErrorKind};
 
 /// The messages about a Sentinel and about a node of a cluster.
-pub(crate) const SENTINEL: &str =
-    "the server is a Redis Sentinel, which keeps no locks; the URL must lead to the primary that it watches";
+pub(crate) const SENTINEL: &str = "the server is a Redis Sentinel, which keeps no locks; the URL must lead to the primary that it \
+     watches, or be written `redis-sentinel://host:26379/name`";
 pub(crate) const CLUSTER: &str = "the server is a node of a Redis Cluster, which spreads the keys of one lock over \
      several nodes; use one without `cluster-enabled`";
 

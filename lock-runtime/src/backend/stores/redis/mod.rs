@@ -6,6 +6,7 @@ mod names;
 mod node;
 mod proof;
 mod queue;
+pub mod sentinel;
 
 use std::{collections::VecDeque, error::Error, fmt, future::Future, sync::Arc};
 
@@ -120,13 +121,18 @@ impl Redis {
     }
 
     fn with_config(config: Config, group_commit: GroupCommit) -> Result<Self, LockError> {
-        let participant = Participant::new(group_commit);
-        Ok(Self {
-            connections: Arc::new(Connections::new(
-                Server::new(config, NAME, "no lock is granted")?,
-                participant,
-            )),
-        })
+        Ok(Self::on(Server::new(config, NAME, "no lock is granted")?, group_commit))
+    }
+
+    /// Creates the store on a server, whose place may change.
+    fn on(server: Arc<Server>, group_commit: GroupCommit) -> Self {
+        Self { connections: Arc::new(Connections::new(server, Participant::new(group_commit))) }
+    }
+
+    /// Returns the name by which the server that answered last is recognised under any address, if known.
+    fn server_name(&self) -> Option<String> {
+        let db = self.config().store().1;
+        self.connections.run_id().map(|run_id| format!("redis {run_id}/{db}"))
     }
 
     fn config(&self) -> &Config {
@@ -142,8 +148,7 @@ impl Backend for Redis {
     fn names(&self) -> Vec<String> {
         let (address, db) = self.config().store();
         // One server may have several addresses.
-        let server = self.connections.run_id().map(|run_id| format!("redis {run_id}/{db}"));
-        server.into_iter().chain([format!("redis://{address}/{db}")]).collect()
+        self.server_name().into_iter().chain([format!("redis://{address}/{db}")]).collect()
     }
 
     fn ping(&self) -> BoxFuture<'_, Result<(), LockError>> {

@@ -4,7 +4,7 @@ use crate::{
     LockError,
     backend::{
         common::settings::Settings,
-        kits::redis::config::{Config, Schemes, Urls},
+        kits::redis::config::{Config, ONE_SERVER, Schemes, Urls},
     },
 };
 
@@ -20,6 +20,7 @@ pub(super) fn from_url(url: &str) -> Result<(Config, bool), LockError> {
     let urls = Urls {
         settings: SETTINGS,
         schemes: Schemes { plain: "redisson", tls: "redisson+tls", unix: "redisson+unix" },
+        example: ONE_SERVER,
     };
     let mut fenced = false;
     let config = urls.read(url, |name, value| {

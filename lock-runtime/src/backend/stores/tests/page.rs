@@ -35,7 +35,7 @@ fn cells(row: &str) -> Vec<&str> {
 /// Returns the name of a store, up to the place of the link on its page.
 fn name(store: &Store) -> String {
     let scheme = store.schemes[0];
-    format!("[`{scheme}:`](crate::backend::{}", scheme.replace('+', "_"))
+    format!("[`{scheme}:`](crate::backend::{}", scheme.replace(['+', '-'], "_"))
 }
 
 /// Returns the texts that are marked as code.

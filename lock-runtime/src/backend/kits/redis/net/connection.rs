@@ -8,7 +8,7 @@ use std::{
     future::{Future, poll_fn},
     pin::pin,
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     task::Poll,
@@ -26,6 +26,7 @@ use tokio::{
 use super::{
     super::error::{self, Failure, Refusal},
     fitness,
+    place::{Open, Place},
     script::Script,
     server::Server,
 };
@@ -76,6 +77,7 @@ pub(crate) struct Connection {
     /// Whether the driver has reported its disconnection, or its runtime was shut down.
     gone: Arc<AtomicBool>,
     pushes: Arc<dyn Pushes>,
+    place: Arc<Place>,
     response_timeout: Duration,
     clock: ServerClock,
     /// Number of unanswered calls since the last answer.
@@ -97,9 +99,15 @@ impl Connection {
         silence_limit: u32,
     ) -> (impl Future<Output = ()> + use<>, Result<(Arc<Self>, String), LockError>) {
         let (end, ended) = oneshot::channel();
+        let ended = async move { _ = ended.await };
+        let place = match server.place().await {
+            Ok(place) => place,
+            Err(error) => return (ended, Err(error)),
+        };
+        let began = Instant::now();
         let id = server.next_connection();
         let gone = Arc::new(AtomicBool::new(false));
-        let (taken_by, is_gone) = (Arc::clone(&pushes), Arc::clone(&gone));
+        let (taken_by, is_gone, left) = (Arc::clone(&pushes), Arc::clone(&gone), Arc::clone(&place));
         let settings = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(server.config().connect_timeout))
             .set_response_timeout(None)
@@ -107,6 +115,7 @@ impl Connection {
             .set_push_sender(move |push: PushInfo| {
                 if push.kind == PushKind::Disconnection {
                     is_gone.store(true, Ordering::Release);
+                    left.doubt(Instant::now());
                     taken_by.hang_up(id);
                 } else {
                     taken_by.take(&push);
@@ -114,12 +123,12 @@ impl Connection {
                 Ok::<(), redis::aio::SendError>(())
             });
         let limit = server.config().connect_timeout;
-        let address = server.config().address();
+        let address = place.config().address();
         let opening = async {
-            let (driver, task) = server.dial().connect(server.config(), &settings).await?;
+            let (driver, task) = place.dial().connect(place.config(), &settings).await?;
             // The calls share a round trip, because a renewal may be waiting for the connection.
             let (fit, info, ()) = tokio::join!(
-                check_server(driver.clone(), &address),
+                check_server(driver.clone(), &address, server.may_fail_over()),
                 info(driver.clone(), &address),
                 set_name(driver.clone()),
             );
@@ -132,7 +141,7 @@ impl Connection {
                 "Redis at {address} did not answer within {limit:?}; check address, port and firewall"
             )))
         });
-        let made = opened.map(|(driver, task, info)| {
+        let made = opened.and_then(|(driver, task, info)| {
             tracing::debug!(address, "connected to Redis");
             let connection = Arc::new(Self {
                 driver,
@@ -144,6 +153,7 @@ impl Connection {
                 given_up: AtomicBool::new(false),
                 gone,
                 pushes,
+                place: Arc::clone(&place),
                 response_timeout: server.config().response_timeout,
                 clock: ServerClock::default(),
                 silent: AtomicU32::new(0),
@@ -151,9 +161,19 @@ impl Connection {
                 outage: Arc::clone(server.outage()),
                 _end: end,
             });
-            (connection, info)
+            let open: Weak<Self> = Arc::downgrade(&connection);
+            place.admit(open)?;
+            Ok((connection, info))
         });
-        (async move { _ = ended.await }, made)
+        if made.is_err() {
+            place.doubt(began);
+        }
+        (ended, made)
+    }
+
+    /// Returns the address of the server, without credentials.
+    pub(super) fn address(&self) -> String {
+        self.place.config().address()
     }
 
     /// Returns whether new calls may use the connection.
@@ -191,6 +211,7 @@ impl Connection {
     /// Makes new calls use another connection.
     pub(crate) fn give_up(&self, why: &str) {
         if !self.given_up.swap(true, Ordering::AcqRel) {
+            self.place.doubt(Instant::now());
             // The log comes last, because its subscriber may panic.
             self.pushes.hang_up(self.id);
             tracing::debug!(why, "connection to Redis given up");
@@ -312,6 +333,12 @@ impl Connection {
     }
 }
 
+impl Open for Connection {
+    fn give_up(&self, why: &str) {
+        Self::give_up(self, why);
+    }
+}
+
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connection").field("usable", &self.is_usable()).finish_non_exhaustive()
@@ -355,9 +382,17 @@ pub(crate) async fn catch_up() {
 ///
 /// The check is repeated for each connection, because each may lead to another server. `HELLO` is a command that every
 /// user may call.
-async fn check_server(mut driver: MultiplexedConnection, address: &str) -> Result<(), LockError> {
+async fn check_server(
+    mut driver: MultiplexedConnection,
+    address: &str,
+    may_fail_over: bool,
+) -> Result<(), LockError> {
     let hello = redis::cmd("HELLO").arg(3).query_async(&mut driver).await;
-    fitness::check_server(&hello.map_err(|error| error::cannot_connect(address, error))?, address)
+    fitness::check_server(
+        &hello.map_err(|error| error::cannot_connect(address, error))?,
+        address,
+        may_fail_over,
+    )
 }
 
 /// Gives the connection a name, which `CLIENT LIST` shows. A connection without a name is used, too.

@@ -173,7 +173,7 @@ impl<S: Service> Connections<S> {
         let (end, opened) =
             if ours { hedged(|| open(SILENCE_LIMIT_OF_RENEWALS)).await } else { open(SILENCE_LIMIT).await };
         let made = match opened {
-            Ok((connection, info)) => match self.judge(&info, ours) {
+            Ok((connection, info)) => match self.judge(&info, &connection.address(), ours) {
                 Ok(()) => self.service.begin(connection, &info).await,
                 Err(error) => Err(error),
             },
@@ -186,11 +186,10 @@ impl<S: Service> Connections<S> {
     ///
     /// The setting `strict` does not apply to the connection for renewals and clean-up: no lock is acquired over this
     /// connection, and held locks are to be kept.
-    fn judge(&self, info: &str, for_renewals: bool) -> Result<(), LockError> {
-        let config = self.server.config();
-        let danger = fitness::danger(info, &config.address());
+    fn judge(&self, info: &str, address: &str, for_renewals: bool) -> Result<(), LockError> {
+        let danger = fitness::danger(info, address, self.server.may_fail_over());
         if let Some(danger) = &danger
-            && config.strict
+            && self.server.config().strict
             && !for_renewals
         {
             let message = format!("{danger} (refused because of `strict`)");

@@ -10,8 +10,13 @@ use crate::{LockError, LockErrorKind};
 /// The oldest version with all that the scripts need, which includes `SET … GET`.
 const OLDEST: (u64, u64) = (6, 2);
 
-/// Refuses a server that can hold no locks, judged by its answer to `HELLO`.
-pub(super) fn check_server(hello: &HashMap<String, Value>, address: &str) -> Result<(), LockError> {
+/// Refuses a server that can hold no locks, judged by its answer to `HELLO`. `may_fail_over` tells whether the address is
+/// that of the primary of the moment, rather than of the URL.
+pub(super) fn check_server(
+    hello: &HashMap<String, Value>,
+    address: &str,
+    may_fail_over: bool,
+) -> Result<(), LockError> {
     let field = |name: &str| hello.get(name).and_then(|value| String::from_redis_value_ref(value).ok());
     let version = field("version").unwrap_or_default();
     let mut numbers = version.split('.').map(|number| number.parse::<u64>().ok());
@@ -26,8 +31,13 @@ pub(super) fn check_server(hello: &HashMap<String, Value>, address: &str) -> Res
         _ => {}
     }
     if field("role").is_some_and(|role| ["slave", "replica"].contains(&role.as_str())) {
+        let remedy = if may_fail_over {
+            "the Sentinels have not named another primary yet"
+        } else {
+            "the URL must lead to the primary"
+        };
         return Err(LockError::backend(format!(
-            "Redis at {address} is a replica, which takes no locks; the URL must lead to the primary"
+            "Redis at {address} is a replica, which takes no locks; {remedy}"
         )));
     }
     Ok(())
@@ -39,15 +49,36 @@ fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     (!value.is_empty()).then_some(value)
 }
 
-/// Returns a warning if the text of `INFO` shows that the server may evict locks.
-pub(super) fn danger(info: &str, address: &str) -> Option<String> {
+/// Returns a warning if the text of `INFO` shows that the server may lose locks: by eviction, or, if another server may
+/// become the primary, by writes that no replica has.
+pub(super) fn danger(info: &str, address: &str, may_fail_over: bool) -> Option<String> {
+    let dangers: Vec<_> = [evicts(info), may_fail_over.then(|| accepts_writes_alone(info)).flatten()]
+        .into_iter()
+        .flatten()
+        .map(|danger| format!("Redis at {address} {danger}"))
+        .collect();
+    (!dangers.is_empty()).then(|| dangers.join("; "))
+}
+
+fn evicts(info: &str) -> Option<String> {
     let (policy, limit) = (field(info, "maxmemory_policy")?, field(info, "maxmemory")?);
     let evicts = limit != "0" && policy != "noeviction";
     evicts.then(|| {
         format!(
-            "Redis at {address} may evict locks when memory runs out (maxmemory-policy {policy}), and then two clients \
-             can hold one lock; set `maxmemory-policy noeviction`"
+            "may evict locks when memory runs out (maxmemory-policy {policy}), and then two clients can hold one lock; set \
+             `maxmemory-policy noeviction`"
         )
+    })
+}
+
+/// The server reports the number of its good replicas only if it refuses writes without them.
+fn accepts_writes_alone(info: &str) -> Option<String> {
+    let is_limited = field(info, "min_slaves_good_slaves").is_some();
+    (!info.is_empty() && !is_limited).then(|| {
+        "goes on granting locks when it is cut off from its replicas (min-replicas-to-write 0), although one of these may \
+         have become the primary, and then two clients can hold one lock; set `min-replicas-to-write 1` and \
+         `min-replicas-max-lag 10` on each server"
+            .to_owned()
     })
 }
 
@@ -100,12 +131,12 @@ mod tests {
             hello("255.255.255", "", ""),
             HashMap::new(),
         ] {
-            check_server(&hello, "h:1").expect("fit");
+            check_server(&hello, "h:1", false).expect("fit");
         }
         for info in
             [info("0", "noeviction"), info("1000", "noeviction"), info("0", "allkeys-lru"), String::new()]
         {
-            assert_eq!(danger(&info, "h:1"), None, "{info}");
+            assert_eq!(danger(&info, "h:1", false), None, "{info}");
         }
     }
 
@@ -119,7 +150,7 @@ mod tests {
             (hello("7.0.15", "cluster", "master"), "Redis Cluster", false),
             (hello("7.0.15", "sentinel", ""), "Sentinel", false),
         ] {
-            let error = check_server(&hello, "h:1").expect_err(word);
+            let error = check_server(&hello, "h:1", false).expect_err(word);
             assert!(error.to_string().contains(word) && error.to_string().contains("h:1"), "{error}");
             assert_eq!(error.is_retryable(), may_change, "{error}");
         }
@@ -128,10 +159,24 @@ mod tests {
     #[test]
     fn an_evicting_server_is_warned_of() {
         for policy in ["allkeys-lru", "volatile-ttl", "allkeys-random"] {
-            let warning = danger(&info("1000", policy), "h:1");
+            let warning = danger(&info("1000", policy), "h:1", false);
             assert!(
                 warning.is_some_and(|warning| warning.contains(policy) && warning.contains("noeviction"))
             );
         }
+    }
+
+    #[test]
+    fn a_primary_that_accepts_writes_alone_is_warned_of_where_another_may_become_the_primary() {
+        let alone = info("0", "noeviction");
+        let warning = danger(&alone, "h:1", true).expect("a warning");
+        assert!(warning.contains("min-replicas-to-write 1"), "{warning}");
+        assert_eq!(danger(&alone, "h:1", false), None);
+        assert_eq!(danger(&format!("{alone}min_slaves_good_slaves:1\r\n"), "h:1", true), None);
+        assert_eq!(danger("", "h:1", true), None, "a user who may not call INFO");
+        let both = danger(&info("1000", "allkeys-lru"), "h:1", true).expect("a warning");
+        assert!(both.contains("noeviction") && both.contains("min-replicas-to-write"), "{both}");
+        let replica = check_server(&hello("7.0.15", "standalone", "replica"), "h:1", true);
+        assert!(replica.expect_err("a replica").message().contains("Sentinels"));
     }
 }

@@ -5,15 +5,21 @@ mod connections;
 mod dial;
 pub(crate) mod fitness;
 mod greeting;
+mod place;
 mod port;
 mod script;
+mod sentinel;
+mod sentinels;
 mod server;
 #[cfg(feature = "tls")]
 mod tls;
+mod topology;
+mod verdict;
 
 pub(crate) use self::{
     connection::{Connection, Pushes},
     connections::{Connections, Service},
     script::Script,
+    sentinels::SentinelSet,
     server::Server,
 };

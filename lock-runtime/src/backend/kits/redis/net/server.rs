@@ -5,13 +5,18 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use super::{super::config::Config, dial::Dial};
+use super::{
+    super::config::Config,
+    place::Place,
+    sentinels::{SentinelSet, Sentinels},
+    topology::Topology,
+};
 use crate::{LockError, backend::common::outage::Outage};
 
 #[derive(Debug)]
 pub(crate) struct Server {
     config: Config,
-    dial: Dial,
+    topology: Topology,
     /// The number of the next connection to the server.
     made: AtomicU64,
     outage: Arc<Outage>,
@@ -24,17 +29,39 @@ impl Server {
         store: &'static str,
         consequence: &'static str,
     ) -> Result<Arc<Self>, LockError> {
-        let dial = Dial::new(&config)?;
-        let outage = Arc::new(Outage::of(store, "Redis", config.address().clone(), consequence));
-        Ok(Arc::new(Self { config, dial, made: AtomicU64::new(0), outage }))
+        let (topology, address) = (Topology::fixed(&config)?, config.address());
+        let outage = Arc::new(Outage::of(store, "Redis", address, consequence));
+        Ok(Arc::new(Self { config, topology, made: AtomicU64::new(0), outage }))
     }
 
+    /// Creates the server that Redis Sentinels name, like [`new`](Self::new).
+    pub(crate) fn watched_by(
+        set: SentinelSet,
+        store: &'static str,
+        consequence: &'static str,
+    ) -> Result<Arc<Self>, LockError> {
+        let (config, address) = (set.servers.clone(), set.address());
+        let topology = Topology::Sentinels(Sentinels::new(set)?);
+        let outage = Arc::new(Outage::of(store, "Redis", address, consequence));
+        Ok(Arc::new(Self { config, topology, made: AtomicU64::new(0), outage }))
+    }
+
+    /// Returns the settings of the connections to the server. Its address is that of no server unless the URL names it.
     pub(crate) fn config(&self) -> &Config {
         &self.config
     }
 
-    pub(super) fn dial(&self) -> &Dial {
-        &self.dial
+    /// Returns the place to which a new connection is made.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(super) async fn place(&self) -> Result<Arc<Place>, LockError> {
+        self.topology.place().await
+    }
+
+    /// Returns whether a replica may be made the primary, to which the store then connects.
+    pub(super) fn may_fail_over(&self) -> bool {
+        self.topology.may_fail_over()
     }
 
     pub(super) fn outage(&self) -> &Arc<Outage> {

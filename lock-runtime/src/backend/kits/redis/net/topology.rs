@@ -1,0 +1,38 @@
+//! Where the server of a store is, and when that changed. The stores' protocols know neither.
+
+use std::sync::Arc;
+
+use super::{super::config::Config, place::Place, sentinels::Sentinels};
+use crate::{LockError, time::clock::Instant};
+
+/// How the server of a store is found.
+#[derive(Debug)]
+pub(super) enum Topology {
+    /// The URL names the server.
+    Fixed(Arc<Place>),
+    /// Redis Sentinels name the server, which is the primary that they watch.
+    Sentinels(Arc<Sentinels>),
+}
+
+impl Topology {
+    /// Creates the topology of a server whose address does not change.
+    pub(super) fn fixed(config: &Config) -> Result<Self, LockError> {
+        Ok(Self::Fixed(Place::new(config.clone(), Instant::now())?))
+    }
+
+    /// Returns the place of the server.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(super) async fn place(&self) -> Result<Arc<Place>, LockError> {
+        match self {
+            Self::Fixed(place) => Ok(Arc::clone(place)),
+            Self::Sentinels(sentinels) => sentinels.primary().await,
+        }
+    }
+
+    /// Returns whether a replica may be made the primary.
+    pub(super) fn may_fail_over(&self) -> bool {
+        matches!(self, Self::Sentinels(_))
+    }
+}

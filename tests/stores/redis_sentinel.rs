@@ -1,0 +1,236 @@
+//! `redis-sentinel:`, a primary with two replicas and three Sentinels, by users that have only the permissions the
+//! documentation asks for. The Sentinels do nothing by themselves: a server that is hurt stays the primary, because a
+//! case expects it back. Failovers are in `tests/servers/redis_sentinel`.
+
+use std::sync::{Arc, Mutex};
+
+use lock_conformance::{CANARY, Fault, Foreign, Server, Site};
+use lock_runtime::{LockErrorKind, backend::Capabilities};
+
+use super::redis::{Node, RedisSite, lock, user_of_any_prefix};
+use crate::support::{
+    proxy::{Proxy, Upstream},
+    redis_sentinel::{self, Member, RedisSet, Setup, Translated},
+    redis_server::RedisServer,
+};
+
+pub const STORES: &[&dyn lock_conformance::Store] = &[&Store { name: "redis_sentinel" }];
+pub const NEEDS: &[(&str, &str)] = &[("redis-server", "redis-server")];
+
+inventory::submit!(super::File { is_compiled_in: cfg!(feature = "redis"), is_large: false, stores: STORES });
+
+struct Store {
+    name: &'static str,
+}
+
+/// The servers of all cases that do not hurt them.
+static SHARED: Mutex<Option<(Arc<Mutex<RedisServer>>, Arc<Watch>)>> = Mutex::new(None);
+
+/// All but the primary.
+struct Watch {
+    _replicas: Vec<Member>,
+    sentinels: Vec<Member>,
+}
+
+impl lock_conformance::Store for Store {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn needs(&self) -> &'static [(&'static str, &'static str)] {
+        NEEDS
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new().shared_between_processes().fair().telling_of_waiters()
+    }
+
+    fn has_connections(&self) -> bool {
+        true
+    }
+
+    fn offers(&self, fault: Fault) -> bool {
+        // The connections of replicas and Sentinels would count in a limit of connections.
+        let is_foreign = matches!(fault, Fault::RecordsLocked | Fault::Unnotified | Fault::OneConnection);
+        !(fault.is_of_a_minority() || is_foreign)
+    }
+
+    fn has_foreign_clients(&self) -> bool {
+        true
+    }
+
+    fn shares_calls(&self) -> bool {
+        true
+    }
+
+    fn has_passwords(&self) -> bool {
+        true
+    }
+
+    fn calls_of_a_refused_attempt(&self) -> Option<u64> {
+        Some(1)
+    }
+
+    /// `redis` has the same scripts. How connections are made and replaced differs.
+    fn groups_of_another(&self) -> &'static [&'static str] {
+        super::ALL_BUT_THE_CONNECTIONS
+    }
+
+    /// Each is six processes.
+    fn own_servers_at_once(&self) -> usize {
+        4
+    }
+
+    fn site(&self, server: Server) -> Box<dyn Site> {
+        if server != Server::Shared {
+            let (primary, port, watch) = start(server == Server::OwnWithClock);
+            let proxy = Proxy::start(Upstream::Unix(primary.socket().into()));
+            let at_proxy = watch.sentinels.iter();
+            let at_proxy = at_proxy.map(|one| Translated::start(one.port, port, proxy.address().port()));
+            let at_proxy = at_proxy.collect();
+            let node = Node {
+                server: Arc::new(Mutex::new(primary)),
+                proxy: Some(proxy),
+                operator: Mutex::default(),
+            };
+            let primary = RedisSite { node, grouped: false };
+            return Box::new(SentinelSite { primary, watch: Arc::new(watch), at_proxy });
+        }
+        let (server, watch) = lock(&SHARED)
+            .get_or_insert_with(|| {
+                let (primary, _, watch) = start(false);
+                (Arc::new(Mutex::new(primary)), Arc::new(watch))
+            })
+            .clone();
+        let node = Node { server, proxy: None, operator: Mutex::default() };
+        Box::new(SentinelSite { primary: RedisSite { node, grouped: false }, watch, at_proxy: Vec::new() })
+    }
+
+    fn bad_urls(&self) -> Vec<(String, LockErrorKind)> {
+        let bad = |rest: &str| (format!("redis-sentinel:{rest}"), LockErrorKind::InvalidOptions);
+        vec![
+            bad(""),
+            bad("//"),
+            bad(&format!("//user:{CANARY}@")),
+            bad(&format!("//user:{CANARY}@host")),
+            bad(&format!("//user:{CANARY}@host:99999/name")),
+            bad(&format!("//user:{CANARY}@host/name/0")),
+            bad(&format!("//user:{CANARY}@host,host/name")),
+            bad(&format!("//user:{CANARY}@host/name?db=-1")),
+            bad(&format!("//host/name?sentinel_user={CANARY}")),
+            bad(&format!("//host/name?sentinel_password=x&{CANARY}")),
+            bad(&format!("//user:{CANARY}@host/name?unknown=1")),
+            // Understood, but there is no Sentinel.
+            (
+                format!("redis-sentinel://user:{CANARY}@127.0.0.1:1/name?sentinel_password={CANARY}"),
+                LockErrorKind::Backend,
+            ),
+            (format!("redis-sentinel://user:{CANARY}@host.invalid/name"), LockErrorKind::Backend),
+        ]
+    }
+
+    fn finish(&self) {
+        *lock(&SHARED) = None;
+    }
+}
+
+/// Starts the servers. Returns the primary, its port, and the others.
+fn start(with_clock: bool) -> (RedisServer, u16, Watch) {
+    let user = user_of_any_prefix();
+    let servers: Vec<&str> = ["--maxmemory-policy", "noeviction", "--min-replicas-to-write", "0"]
+        .into_iter()
+        .chain(user.split(' '))
+        .collect();
+    let of_sentinels = user_of_sentinels();
+    let sentinels: Vec<&str> = of_sentinels.split(' ').collect();
+    let mut set =
+        RedisSet::start(Setup { servers: &servers, sentinels: &sentinels, with_clock, ..Setup::default() });
+    let Member { server, port } = set.servers.remove(0);
+    (server, port, Watch { _replicas: set.servers, sentinels: set.sentinels })
+}
+
+/// The user of the documentation's `ACL SETUSER` for the Sentinels, word for word, as a setting of a Sentinel.
+fn user_of_sentinels() -> String {
+    let page = include_str!("../../lock-runtime/src/backend/stores/redis/sentinel/docs.md");
+    let (_, rest) = page.split_once("ACL SETUSER ").expect("the page has the user");
+    let (user, _) = rest.split_once("```").expect("it ends with the block");
+    "--user ".to_owned() + &user.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+struct SentinelSite {
+    /// The primary, which has a proxy where it is hurt.
+    primary: RedisSite,
+    watch: Arc<Watch>,
+    /// The Sentinels, which name the proxy.
+    at_proxy: Vec<Translated>,
+}
+
+impl SentinelSite {
+    fn url_with(&self, credentials: &str) -> String {
+        let rest = "?sentinel_user=watcher&sentinel_password=password";
+        if self.at_proxy.is_empty() {
+            return self.url_past_faults_with(credentials);
+        }
+        redis_sentinel::url(self.at_proxy.iter().map(Translated::port), credentials, rest)
+    }
+
+    fn url_past_faults_with(&self, credentials: &str) -> String {
+        let rest = "?sentinel_user=watcher&sentinel_password=password";
+        redis_sentinel::url(self.watch.sentinels.iter().map(|one| one.port), credentials, rest)
+    }
+}
+
+impl Site for SentinelSite {
+    fn url(&self) -> String {
+        self.url_with("locks:password@")
+    }
+
+    fn url_past_faults(&self) -> String {
+        self.url_past_faults_with("locks:password@")
+    }
+
+    fn url_with_password(&self, password: &str) -> String {
+        self.primary.node.command(&["CONFIG", "SET", "requirepass", CANARY]);
+        self.url_with(&format!(":{password}@"))
+    }
+
+    fn left(&self, mark: &str) -> Vec<String> {
+        self.primary.left(mark)
+    }
+
+    fn places(&self, key: &str) -> usize {
+        self.primary.places(key)
+    }
+
+    fn lose(&self, key: &str) -> bool {
+        self.primary.lose(key)
+    }
+
+    fn spoil(&self, key: &str) {
+        self.primary.spoil(key);
+    }
+
+    fn hurt(&self, fault: Fault) {
+        self.primary.hurt(fault);
+    }
+
+    fn heal(&self) {
+        self.primary.heal();
+    }
+
+    fn lost_an_answer(&self) -> bool {
+        self.primary.lost_an_answer()
+    }
+
+    fn foreign(&self) -> Option<&dyn Foreign> {
+        self.primary.foreign()
+    }
+
+    fn calls(&self) -> u64 {
+        self.primary.calls()
+    }
+
+    fn connections(&self) -> u64 {
+        self.primary.connections()
+    }
+}
