@@ -82,4 +82,42 @@ pub const MUTANTS: &[Mutant] = &[
             "servers redis_sentinel::failover::a_primary_that_dies_is_replaced_and_who_waits_enters",
         ],
     },
+    Mutant {
+        name: "too_few_replicas_are_enough",
+        edits: &[Rust {
+            file: "backend/stores/redis/replicas.rs",
+            from: "Ok(count) if *count >= needed => Ok(renewed),",
+            to: "Ok(count) if *count >= needed || mutant!() => Ok(renewed),",
+        }],
+        caught_by: &[
+            "servers redis_sentinel::replicas::no_lock_is_granted_before_the_replicas_have_it",
+            "servers redis_sentinel::replicas::a_lock_that_is_handed_over_is_not_entered_before_the_replicas_have_it",
+            "servers redis_sentinel::replicas::no_renewal_counts_before_the_replicas_have_it",
+        ],
+    },
+    Mutant {
+        name: "grants_are_not_confirmed",
+        edits: &[Rust {
+            file: "backend/stores/redis/attempt.rs",
+            from: "        if let Some(replicas) = self.replicas {
+            let id",
+            to: "        if let Some(replicas) = self.replicas.filter(|_| !mutant!()) {
+            let id",
+        }],
+        caught_by: &[
+            "servers redis_sentinel::replicas::no_lock_is_granted_before_the_replicas_have_it",
+            "servers redis_sentinel::replicas::a_lock_that_is_handed_over_is_not_entered_before_the_replicas_have_it",
+        ],
+    },
+    Mutant {
+        name: "renewals_are_not_confirmed",
+        edits: &[Rust {
+            file: "backend/stores/redis/mod.rs",
+            from: "                        Some(replicas) => replicas.renew(call).await,
+                        None =>",
+            to: "                        Some(replicas) if !mutant!() => replicas.renew(call).await,
+                        _ =>",
+        }],
+        caught_by: &["servers redis_sentinel::replicas::no_renewal_counts_before_the_replicas_have_it"],
+    },
 ];

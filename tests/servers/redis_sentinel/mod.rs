@@ -2,6 +2,7 @@
 
 mod failover;
 mod finding;
+mod replicas;
 
 use std::time::Duration;
 

@@ -38,7 +38,7 @@ pub(crate) struct Schemes {
 }
 
 /// The schemes that the driver understands.
-const SCHEMES: Schemes = Schemes { plain: "redis", tls: "rediss", unix: "redis+unix" };
+pub(crate) const SCHEMES: Schemes = Schemes { plain: "redis", tls: "rediss", unix: "redis+unix" };
 
 const URLS: Urls = Urls {
     settings: Settings {
@@ -65,6 +65,9 @@ pub(crate) struct Config {
     pub(crate) response_timeout: Duration,
     /// Whether a server that may lose locks is refused; `strict` in the URL.
     pub(crate) strict: bool,
+    /// Number of replicas that must have a lease before its deadline counts; `min_replicas` in the URL of a store that
+    /// has this setting.
+    pub(crate) min_replicas: u32,
     /// The schemes of the store, for messages that name the right URL.
     pub(crate) schemes: Schemes,
 }
@@ -80,6 +83,7 @@ impl Config {
             connect_timeout: Duration::from_secs(2),
             response_timeout: Duration::from_secs(1),
             strict: false,
+            min_replicas: 0,
             schemes: SCHEMES,
         }
     }

@@ -33,6 +33,8 @@ pub(crate) enum Failure {
     Disconnected(LockError),
     /// No answer came in time: it is unknown whether the call was or will be applied.
     TimedOut(LockError),
+    /// The call was applied, but too few replicas are known to have its writes.
+    Unconfirmed(LockError),
 }
 
 /// The meaning of an error for the connection over which it came.
@@ -90,7 +92,8 @@ impl Failure {
             Self::Refused(error)
             | Self::GivenUp(error)
             | Self::Disconnected(error)
-            | Self::TimedOut(error) => error,
+            | Self::TimedOut(error)
+            | Self::Unconfirmed(error) => error,
         }
     }
 

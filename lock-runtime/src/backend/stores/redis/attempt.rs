@@ -11,6 +11,7 @@ use super::{
         self, Address, Answer, Line, Need, Notice, Notices, Participant, Waiting,
         place::{self, Place, Push, Standing},
     },
+    replicas::Replicas,
 };
 use crate::{
     FencingToken, LockErrorKind, OwnerToken,
@@ -53,9 +54,12 @@ pub(super) enum Ended {
 pub(super) struct Attempt<'a> {
     request: &'a Acquire,
     connections: &'a Arc<Connections<Participant>>,
+    replicas: Option<&'a Replicas>,
     owner: OwnerToken,
     /// When the last request that could take the lock was sent; zero before the first request.
     last_sent: Instant,
+    /// When a confirmation by replicas, which extends the lease, has been executed or never will be; zero without one.
+    confirmed_by: Instant,
     /// Whether the attempt may have left something on the server.
     open: bool,
     /// The unanswered request that could take the lock, if any. A poll is not recorded here, because it takes the lock
@@ -64,12 +68,18 @@ pub(super) struct Attempt<'a> {
 }
 
 impl<'a> Attempt<'a> {
-    pub(super) fn new(request: &'a Acquire, connections: &'a Arc<Connections<Participant>>) -> Self {
+    pub(super) fn new(
+        request: &'a Acquire,
+        connections: &'a Arc<Connections<Participant>>,
+        replicas: Option<&'a Replicas>,
+    ) -> Self {
         Self {
             request,
             connections,
+            replicas,
             owner: OwnerToken::random(),
             last_sent: Instant::from_nanos(0),
+            confirmed_by: Instant::from_nanos(0),
             open: false,
             unanswered: None,
         }
@@ -106,6 +116,11 @@ impl<'a> Attempt<'a> {
         if self.request.auto_renew && !self.connections.can_renew() {
             cold(self.connections.connect_for_renewals()).await.map_err(Failure::Refused)?;
         }
+        if self.request.auto_renew
+            && let Some(replicas) = self.replicas
+        {
+            cold(replicas.connect_for_renewals()).await.map_err(Failure::Refused)?;
+        }
         Ok(line)
     }
 
@@ -129,7 +144,7 @@ impl<'a> Attempt<'a> {
         }
         match self.ask(&address, want).await? {
             (sent, Answer::Granted { fence, others_wait }) => {
-                Ok(self.granted(fence, others_wait, valid_until(sent, self.request.ttl)))
+                self.granted(fence, others_wait, valid_until(sent, self.request.ttl)).await
             }
             (sent, Answer::Waiting(waiting)) if want == Need::LockOrPlace => {
                 self.request.progress.contended();
@@ -172,7 +187,7 @@ impl<'a> Attempt<'a> {
                                         // The message does not say whether others wait, because finding out would cost
                                         // the server a command. This process assumes that others wait. If none does,
                                         // this process releases the lease early, after 64 hand-overs or 5 ms.
-                                        return Ok(self.granted(terms.fence, true, until));
+                                        return self.granted(terms.fence, true, until).await;
                                     }
                                     // The lock is ours, but its lease is too short for the caller. The poll that
                                     // follows at once extends the lease.
@@ -204,7 +219,7 @@ impl<'a> Attempt<'a> {
             let last = end.has_passed();
             match self.look(&mut address, &mut notices).await {
                 Ok((sent, Answer::Granted { fence, others_wait })) => {
-                    return Ok(self.granted(fence, others_wait, valid_until(sent, self.request.ttl)));
+                    return self.granted(fence, others_wait, valid_until(sent, self.request.ttl)).await;
                 }
                 Ok((sent, Answer::Waiting(waiting))) => {
                     self.request.progress.contended();
@@ -333,11 +348,27 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    fn granted(&mut self, fence: u64, others_wait: bool, valid_until: Instant) -> Ended {
-        self.open = false;
+    /// Ends the attempt with a grant, whose deadline is `valid_until` unless replicas must have it: then the deadline
+    /// counts from the confirmation, also if the grant came by a message.
+    async fn granted(
+        &mut self,
+        fence: u64,
+        others_wait: bool,
+        mut valid_until: Instant,
+    ) -> Result<Ended, Failure> {
         let token = FencingToken::from_micros(fence);
+        if let Some(replicas) = self.replicas {
+            let id = self.request.lease_id(self.owner, token);
+            self.confirmed_by = Instant::now() + Replicas::limit(self.connections.server().config());
+            // If the confirmation fails, or is dropped, the drop of the attempt releases the lease.
+            match Box::pin(replicas.confirm(self.participant().process(), &id)).await? {
+                Some(confirmed) => valid_until = confirmed,
+                None => return Ok(Ended::Gone),
+            }
+        }
+        self.open = false;
         let lease = Arc::new(self.lease(token, others_wait));
-        Ended::With(Acquired::Granted(Grant::new(token, Held::lease(lease, valid_until))))
+        Ok(Ended::With(Acquired::Granted(Grant::new(token, Held::lease(lease, valid_until)))))
     }
 
     fn lease(&mut self, token: FencingToken, others_wait: bool) -> RedisLease {
@@ -365,7 +396,7 @@ impl Drop for Attempt<'_> {
             } else {
                 place::STALE + place::CLAIM_WINDOW
             };
-            let until = limit + of_place.max(self.request.ttl);
+            let until = limit.max(self.confirmed_by) + of_place.max(self.request.ttl);
             // A release in a batch also compares the fencing token. No grant has the token `NO_GRANT`, so a batch
             // releases nothing here, and the release is repeated alone. A release alone compares only the owner.
             let lease = self.lease(NO_GRANT, false);

@@ -1,11 +1,13 @@
 #![doc = include_str!("docs.md")]
 
 mod attempt;
+mod config;
 mod hold;
 mod names;
 mod node;
 mod proof;
 mod queue;
+mod replicas;
 pub mod sentinel;
 
 use std::{collections::VecDeque, error::Error, fmt, future::Future, sync::Arc};
@@ -15,6 +17,7 @@ use self::{
     names::Domain,
     node::Renewals,
     queue::Participant,
+    replicas::Replicas,
 };
 #[doc(hidden)]
 pub use crate::backend::kits::redis::batch::GroupCommit;
@@ -30,7 +33,11 @@ use crate::{
             net::{Connections, Server},
         },
     },
-    time::{clock::Instant, deadline::valid_until},
+    time::{
+        backoff::backoff,
+        clock::{self, Instant},
+        deadline::valid_until,
+    },
 };
 
 /// The name of this kind of store, for metrics and traces.
@@ -45,6 +52,8 @@ const RENEWALS_PER_CALL: usize = 128;
 #[derive(Clone)]
 pub struct Redis {
     connections: Arc<Connections<Participant>>,
+    /// Where the leases are confirmed, if replicas must have them.
+    replicas: Option<Arc<Replicas>>,
 }
 
 impl Redis {
@@ -81,7 +90,7 @@ impl Redis {
     /// tests and benchmarks.
     #[doc(hidden)]
     pub fn with_group_commit(url: &str, group_commit: GroupCommit) -> Result<Self, LockError> {
-        Self::with_config(Config::from_url(url)?, group_commit)
+        Self::with_config(config::from_url(url)?, group_commit)
     }
 
     /// Creates the store like [`connect_lazy`](Self::connect_lazy), with a function that returns the
@@ -97,7 +106,7 @@ impl Redis {
         F: Future<Output = Result<Credentials, E>> + Send + 'static,
         E: Into<Box<dyn Error + Send + Sync>>,
     {
-        let config = Config { credentials: Some(Provider::new(credentials)), ..Config::from_url(url)? };
+        let config = Config { credentials: Some(Provider::new(credentials)), ..config::from_url(url)? };
         Self::with_config(config, GroupCommit::Auto)
     }
 
@@ -126,7 +135,8 @@ impl Redis {
 
     /// Creates the store on a server, whose place may change.
     fn on(server: Arc<Server>, group_commit: GroupCommit) -> Self {
-        Self { connections: Arc::new(Connections::new(server, Participant::new(group_commit))) }
+        let replicas = Replicas::of(&server);
+        Self { connections: Arc::new(Connections::new(server, Participant::new(group_commit))), replicas }
     }
 
     /// Returns the name by which the server that answered last is recognised under any address, if known.
@@ -165,17 +175,24 @@ impl Backend for Redis {
         match request.mode {
             Mode::Exclusive => {}
         }
-        let connections = Arc::clone(&self.connections);
+        let (connections, replicas) = (Arc::clone(&self.connections), self.replicas.clone());
         Box::pin(async move {
             let is_over = || request.wait != Wait::No && request.wait.end().has_passed();
-            let mut repeated = false;
+            let (mut repeated, mut unconfirmed) = (false, 0);
             loop {
-                match Attempt::new(&request, &connections).run().await {
+                match Attempt::new(&request, &connections, replicas.as_deref()).run().await {
                     Ok(Ended::With(answer)) => return Ok(answer),
                     Ok(Ended::Gone) if is_over() => return Ok(Acquired::busy(None)),
                     Ok(Ended::Gone) => {}
                     // The connection was unusable, perhaps for a long time: try once more over a new connection.
                     Err(Failure::GivenUp(_)) if !repeated && !is_over() => repeated = true,
+                    // The lease is being released. The caller goes on waiting, as it does when the server is away.
+                    Err(Failure::Unconfirmed(error)) if request.wait != Wait::No && !is_over() => {
+                        request.progress.failed(&error);
+                        let pause = Instant::now() + backoff(unconfirmed);
+                        Box::pin(clock::sleep_until(request.wait.end().min(pause))).await;
+                        unconfirmed = 3.min(unconfirmed + 1);
+                    }
                     Err(failure) => {
                         let error = failure.into_error();
                         if error.kind() != LockErrorKind::InvalidKey {
@@ -209,8 +226,13 @@ impl Renew for Redis {
             let begin = |part: &[usize]| {
                 let process = self.connections.service().process();
                 let call = Renewals::of(process, part.iter().map(|number| &due[*number]));
-                let connections = Arc::clone(&self.connections);
-                Call(tokio::spawn(async move { send_renewals(&connections, &call).await }))
+                let (connections, replicas) = (Arc::clone(&self.connections), self.replicas.clone());
+                Call(tokio::spawn(async move {
+                    match replicas {
+                        Some(replicas) => replicas.renew(call).await,
+                        None => send_renewals(&connections, &call).await,
+                    }
+                }))
             };
             let mut calls: VecDeque<_> = parts.into_iter().map(|part| (begin(part), part)).collect();
             let mut answers: Vec<Option<Renewal>> = (0..due.len()).map(|_| None).collect();

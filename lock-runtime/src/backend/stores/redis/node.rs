@@ -115,6 +115,22 @@ pub(crate) async fn renew(connection: &Connection, call: &Renewals) -> Result<Ve
     Ok(renewed)
 }
 
+/// Renews like [`renew`]. Returns `None` if nothing was done, because the server did not know the script, which is now
+/// loaded.
+///
+/// # Cancel safety
+/// If the future is dropped, the renewals may still be applied.
+pub(crate) async fn renew_once(
+    connection: &Connection,
+    call: &Renewals,
+) -> Result<Option<Vec<bool>>, Failure> {
+    let refused = connection.run_once::<Vec<u64>>(&RENEW, &call.call).await?;
+    let Some(refused) = refused else { return Ok(None) };
+    let mut renewed = vec![true; call.count];
+    mark(&mut renewed, &refused, false)?;
+    Ok(Some(renewed))
+}
+
 /// A call that renews leases.
 #[derive(Debug)]
 pub(crate) struct Renewals {

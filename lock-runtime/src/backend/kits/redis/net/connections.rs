@@ -187,7 +187,9 @@ impl<S: Service> Connections<S> {
     /// The setting `strict` does not apply to the connection for renewals and clean-up: no lock is acquired over this
     /// connection, and held locks are to be kept.
     fn judge(&self, info: &str, address: &str, for_renewals: bool) -> Result<(), LockError> {
-        let danger = fitness::danger(info, address, self.server.may_fail_over());
+        // With `min_replicas`, a primary without replicas grants and renews no lock.
+        let alone = self.server.may_fail_over() && self.server.config().min_replicas == 0;
+        let danger = fitness::danger(info, address, alone);
         if let Some(danger) = &danger
             && self.server.config().strict
             && !for_renewals

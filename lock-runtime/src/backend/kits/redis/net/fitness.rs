@@ -49,10 +49,10 @@ fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     (!value.is_empty()).then_some(value)
 }
 
-/// Returns a warning if the text of `INFO` shows that the server may lose locks: by eviction, or, if another server may
-/// become the primary, by writes that no replica has.
-pub(super) fn danger(info: &str, address: &str, may_fail_over: bool) -> Option<String> {
-    let dangers: Vec<_> = [evicts(info), may_fail_over.then(|| accepts_writes_alone(info)).flatten()]
+/// Returns a warning if the text of `INFO` shows that the server may lose locks: by eviction, or, if `alone` is to be
+/// warned of, by writes that no replica has.
+pub(super) fn danger(info: &str, address: &str, alone: bool) -> Option<String> {
+    let dangers: Vec<_> = [evicts(info), alone.then(|| accepts_writes_alone(info)).flatten()]
         .into_iter()
         .flatten()
         .map(|danger| format!("Redis at {address} {danger}"))

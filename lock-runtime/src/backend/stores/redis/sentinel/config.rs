@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use redis::RedisConnectionInfo;
 
+use super::super::config::{MIN_REPLICAS, replicas};
 use crate::{
     LockError,
     backend::{
@@ -28,6 +29,7 @@ const URLS: Urls = Urls {
         known: &[
             "connect_timeout",
             "db",
+            "min_replicas",
             "response_timeout",
             "sentinel_password",
             "sentinel_user",
@@ -59,7 +61,7 @@ pub(super) fn from_url(url: &str) -> Result<SentinelSet, LockError> {
     }
     // The query may be the rest of a password, whose part after an `&` is then not repeated as an unknown setting.
     let secret = parts.query.contains("sentinel_password=");
-    let (mut db, mut user, mut password) = (0, None, None);
+    let (mut db, mut min_replicas, mut user, mut password) = (0, 0, None, None);
     let credentials = parts.credentials.map_or_else(String::new, |credentials| format!("{credentials}@"));
     let read = URLS.read(&format!("{scheme}://{credentials}{}?{}", hosts[0], parts.query), |name, value| {
         match name {
@@ -68,6 +70,7 @@ pub(super) fn from_url(url: &str) -> Result<SentinelSet, LockError> {
                     URLS.settings.wrong(name, "must be the number of a database, from 0")
                 })?;
             }
+            MIN_REPLICAS => min_replicas = replicas(&URLS.settings, value)?,
             "sentinel_user" => user = Some(value.to_owned()),
             "sentinel_password" => password = Some(value.to_owned()),
             _ if secret && !URLS.settings.known.contains(&name) => {
@@ -108,7 +111,7 @@ pub(super) fn from_url(url: &str) -> Result<SentinelSet, LockError> {
         }
     }
     let redis = read.info.redis_settings().clone().set_db(db);
-    let servers = Config { info: read.info.clone().set_redis_settings(redis), ..read };
+    let servers = Config { info: read.info.clone().set_redis_settings(redis), min_replicas, ..read };
     Ok(SentinelSet { name, sentinels, servers })
 }
 
@@ -146,7 +149,7 @@ mod tests {
     fn sentinels_and_servers_have_credentials_of_their_own() {
         let set = from_url(
             "redis-sentinel://u:p%40ss@a,B:7000,[::1]/my.primary-1_x?db=3&sentinel_user=s&sentinel_password=w%26x\
-             &response_timeout=250ms&strict=true",
+             &response_timeout=250ms&strict=true&min_replicas=2",
         )
         .expect("valid");
         assert_eq!(set.name, "my.primary-1_x");
@@ -158,7 +161,7 @@ mod tests {
         };
         let some = |text: &str| Some(text.to_owned());
         assert_eq!(of(&set.servers), (some("u"), some("p@ss"), 3));
-        assert!(set.servers.strict);
+        assert!(set.servers.strict && set.servers.min_replicas == 2);
         for sentinel in &set.sentinels {
             assert_eq!(of(sentinel), (some("s"), some("w&x"), 0));
             assert_eq!(sentinel.response_timeout, Duration::from_millis(250));
