@@ -27,7 +27,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "grouped_release_without_owner_check",
-        edits: &[Script { from: "if held[i] ~= values[i] or", to: "if not held[i] or" }],
+        edits: &[Script { from: "if not is_ours or", to: "if not held[i] or" }],
         caught_by: &[
             "redis_grouped::ownership::a_release_after_the_store_lost_the_hold_says_lost_and_spares_the_successor",
         ],
@@ -86,7 +86,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "renewal_without_owner",
-        edits: &[Script { from: "if values[i] == ARGV[i + 1] then redis", to: "if values[i] then redis" }],
+        edits: &[Script { from: "if value and string.sub(value, -#ours) == ours then", to: "if value then" }],
         caught_by: &[
             "redis::lease::a_lock_that_the_store_lost_is_noticed_by_renewal_and_not_taken_back",
             "redis::interop::a_lock_that_a_foreign_client_took_away_is_lost_and_not_freed_by_us",

@@ -237,10 +237,7 @@ if is_holder and not opens then",
     },
     Mutant {
         name: "a_batched_release_forgets_the_waiters",
-        edits: &[Script {
-            from: "held[i] ~= values[i] or has_queues and",
-            to: "held[i] ~= values[i] or nil and",
-        }],
+        edits: &[Script { from: "not is_ours or has_queues and", to: "held[i] ~= values[i] or nil and" }],
         caught_by: &["servers redis::queue::a_release_in_a_batch_hands_the_lock_to_a_waiter"],
     },
     Mutant {

@@ -263,7 +263,7 @@ async fn what_an_operator_looks_at_shows_no_owner_token() {
     let scripts =
         |page: &'static str| page.split("EVAL \"").skip(1).map(|rest| rest.split_once('"').unwrap().0);
     let [holder, queue] = scripts(redis).collect::<Vec<_>>()[..] else { panic!("two scripts") };
-    let pid = format!(":{}@", std::process::id());
+    let pid = format!(",{}@", std::process::id());
     let shown = server.command(&["EVAL", holder, "1", "lock:user:42"]).text();
     assert!(shown.contains(&pid) && shown.ends_with(&guard.fencing_token().micros().to_string()), "{shown}");
     assert!(!has_owner_token(&shown), "{shown}");

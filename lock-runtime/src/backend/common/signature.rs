@@ -2,9 +2,12 @@
 
 #![allow(dead_code, reason = "its stores follow")]
 
-use std::{borrow::Cow, fmt::Write};
+use std::{
+    borrow::Cow,
+    fmt::{self, Write},
+};
 
-use super::client_name;
+use super::{client_name, hex};
 use crate::Label;
 
 /// Returns the text of an acquisition of this process: `<program>,<pid>@<host>`, then `,<label>` if there is a label.
@@ -13,35 +16,50 @@ use crate::Label;
 /// and every store can write the text into its records. The process is asked for its id each time, so that a forked
 /// child does not use that of its parent.
 pub(in crate::backend) fn of(label: Label) -> String {
-    let mut text = encoded_client(&client_name::of_this_process());
-    if !label.is_empty() {
-        text.push(',');
-        encode(&mut text, label.as_str());
-    }
+    let mut text = of_process();
+    // Writing to a text cannot fail.
+    let _ = write_label(&mut text, &label);
     text
 }
 
-fn encoded_client(client: &str) -> String {
-    let (process, host) = client.split_once('@').unwrap_or((client, ""));
+/// Returns the beginning of the text, which is the same for all acquisitions of this process.
+pub(in crate::backend) fn of_process() -> String {
+    let client = client_name::of_this_process();
+    let (process, host) = client.split_once('@').unwrap_or((&client, ""));
     let (program, pid) = process.rsplit_once(':').unwrap_or((process, ""));
     let mut text = String::with_capacity(client.len() + 64);
-    encode(&mut text, program);
-    text.push(',');
-    encode(&mut text, pid);
-    text.push('@');
-    encode(&mut text, host);
+    for (mark, part) in [("", program), (",", pid), ("@", host)] {
+        // Writing to a text cannot fail.
+        let _ = text.write_str(mark).and_then(|()| encode(&mut text, part));
+    }
     text
 }
 
-fn encode(text: &mut String, part: &str) {
-    for byte in part.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._/".contains(&byte) {
-            text.push(char::from(byte));
-        } else {
-            // Writing to a text cannot fail.
-            let _ = write!(text, "%{byte:02X}");
+/// Writes the end of the text: `,<label>`, or nothing without a label.
+pub(in crate::backend) fn write_label(text: &mut impl Write, label: &Label) -> fmt::Result {
+    if label.is_empty() {
+        return Ok(());
+    }
+    text.write_char(',')?;
+    encode(text, label.as_str())
+}
+
+fn encode(text: &mut impl Write, part: &str) -> fmt::Result {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._/".contains(&byte);
+    for run in part.as_bytes().chunk_by(|a, b| is_plain(*a) == is_plain(*b)) {
+        match str::from_utf8(run) {
+            Ok(plain) if is_plain(run[0]) => text.write_str(plain)?,
+            _ => {
+                for byte in run {
+                    text.write_char('%')?;
+                    hex::digits(*byte)
+                        .into_iter()
+                        .try_for_each(|digit| text.write_char(char::from(digit)))?;
+                }
+            }
         }
     }
+    Ok(())
 }
 
 /// What a record states of its client. Each part is empty if the record does not state the part in this form, for

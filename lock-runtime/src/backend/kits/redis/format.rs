@@ -60,14 +60,18 @@ pub(crate) fn owner(mode: Mode, process: &str, token: OwnerToken) -> impl Displa
 /// Returns the common beginning of all owners of a process in one mode.
 pub(crate) fn owners(mode: Mode, process: &str) -> impl Display {
     written(move |f| {
-        let letter = match mode {
-            Mode::Exclusive => 'x',
-        };
         // `write_str` is used because `write!` is slow, and this runs for every lock of a group.
         f.write_str(FORMAT)?;
-        f.write_char(letter)?;
+        f.write_char(letter(mode))?;
         [":", process, ":"].into_iter().try_for_each(|part| f.write_str(part))
     })
+}
+
+/// Returns the letter that stands for a mode.
+pub(crate) fn letter(mode: Mode) -> char {
+    match mode {
+        Mode::Exclusive => 'x',
+    }
 }
 
 /// Returns the part of an owner's text that distinguishes the owners of a process.

@@ -291,7 +291,7 @@ impl<'a> Attempt<'a> {
             let give_up = self.sends(line, want);
             let id = self.request.lease_id(self.owner, NO_GRANT);
             let polled_at = (want == Need::Place).then(|| address.to_string());
-            let answer = line.ask(id, polled_at, give_up).await;
+            let answer = line.ask((id, self.request.label), polled_at, give_up).await;
             self.answered(want, &answer);
             match answer {
                 Ok(Some(answer)) => return Ok((self.last_sent, answer)),
@@ -361,7 +361,7 @@ impl<'a> Attempt<'a> {
             let id = self.request.lease_id(self.owner, token);
             self.confirmed_by = Instant::now() + Replicas::limit(self.connections.server().config());
             // If the confirmation fails, or is dropped, the drop of the attempt releases the lease.
-            match Box::pin(replicas.confirm(self.participant().process(), &id)).await? {
+            match Box::pin(replicas.confirm(&id)).await? {
                 Some(confirmed) => valid_until = confirmed,
                 None => return Ok(Ended::Gone),
             }
@@ -375,6 +375,7 @@ impl<'a> Attempt<'a> {
         RedisLease {
             connections: Arc::clone(self.connections),
             id: self.request.lease_id(self.owner, token),
+            label: self.request.label,
             unanswered: self.unanswered.take(),
             others_wait,
             granted_at: self.last_sent,

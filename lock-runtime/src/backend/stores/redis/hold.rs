@@ -10,7 +10,7 @@ use std::{
 
 use super::queue::{self, Line, MustFollow, Participant};
 use crate::{
-    LockError, LockKey,
+    Label, LockError, LockKey,
     backend::{
         BoxFuture, HandOver, Lease, LeaseId, Releasable, Released,
         common::{cold::cold, inquiry::Inquiry, server_clock},
@@ -32,6 +32,8 @@ const PAUSE_WITHOUT_NOTICE: Duration = Duration::from_secs(5);
 pub(super) struct RedisLease {
     pub(super) connections: Arc<Connections<Participant>>,
     pub(super) id: LeaseId,
+    /// The label of the acquisition, which is part of the owner's text.
+    pub(super) label: Label,
     /// The unanswered request of an attempt, if any.
     pub(super) unanswered: Option<Unanswered>,
     /// Whether others were in the queue when the lock was granted, or may have been.
@@ -95,7 +97,7 @@ impl RedisLease {
         } else {
             foreign.remaining(self.id.key.stored(), Instant::now())
         };
-        let left = queue::leave(line.connection(), line.process(), &self.id, remembered).await;
+        let left = queue::leave(line.connection(), line.process(), (&self.id, &self.label), remembered).await;
         let left = left.inspect_err(|failure| {
             if !failure.is_definite() {
                 self.release_unanswered.store(true, Ordering::Release);

@@ -224,8 +224,7 @@ impl Renew for Redis {
             let sent = Instant::now();
             // All calls are started before the first answer is awaited.
             let begin = |part: &[usize]| {
-                let process = self.connections.service().process();
-                let call = Renewals::of(process, part.iter().map(|number| &due[*number]));
+                let call = Renewals::of(part.iter().map(|number| &due[*number]));
                 let (connections, replicas) = (Arc::clone(&self.connections), self.replicas.clone());
                 Call(tokio::spawn(async move {
                     match replicas {

@@ -5,14 +5,14 @@
 //! under the prefix, for an ACL, and in the same hash slot. No lock can have the name of such a key, because `:~` is
 //! refused in lock names.
 
-use std::fmt::{self, Display};
+use std::fmt::{self, Display, Write};
 
 use crate::{
-    LockKey, OwnerToken,
+    Label, LockKey, OwnerToken,
     backend::{
         Mode,
-        common::host,
-        kits::redis::format::{FORMAT, owner, written},
+        common::signature,
+        kits::redis::format::{FORMAT, letter, token, written},
     },
 };
 
@@ -68,21 +68,64 @@ impl Display for Root<'_> {
     }
 }
 
-/// Returns the value of the holder's key while a grant lasts.
-pub(crate) fn grant(mode: Mode, process: &str, token: OwnerToken, fence: u64) -> impl Display {
-    written(move |f| {
-        owner(mode, process, token).fmt(f)?;
-        f.write_str(":")?;
-        fence.fmt(f)
-    })
+/// The part that the texts of all owners in this process have.
+#[derive(Debug)]
+pub(crate) struct Process {
+    /// The [signature](signature::of_process) of this process, which operators read.
+    signature: String,
+    inbox_id: String,
 }
 
-/// Returns `<pid>@<host>:<id of the inbox>`, which is part of the text of every owner in this process. Operators may
-/// read `<pid>@<host>`.
-///
-/// No code reads `<pid>@<host>`: any text without a colon may stand in its place.
-pub(crate) fn process(inbox_id: &str) -> String {
-    format!("{}@{}:{inbox_id}", std::process::id(), host::name())
+impl Process {
+    pub(crate) fn new(inbox_id: &str) -> Self {
+        Self { signature: signature::of_process(), inbox_id: inbox_id.to_owned() }
+    }
+
+    /// Returns the text of an owner, `1x:<signature>:<inbox>:<token>`. The signature has the label, and no colon.
+    pub(crate) fn owner(&self, mode: Mode, label: &Label, owner: OwnerToken) -> impl Display {
+        written(move |f| {
+            self.owners(mode).fmt(f)?;
+            self.rest(label, owner).fmt(f)
+        })
+    }
+
+    /// Returns the common beginning of all owners of this process in one mode.
+    pub(crate) fn owners(&self, mode: Mode) -> impl Display {
+        written(move |f| {
+            // `write_str` is used because `write!` is slow.
+            f.write_str(FORMAT)?;
+            f.write_char(letter(mode))?;
+            f.write_char(':')?;
+            f.write_str(&self.signature)
+        })
+    }
+
+    /// Returns what follows [`owners`](Self::owners) in the text of an owner with this label.
+    pub(crate) fn rest(&self, label: &Label, owner: OwnerToken) -> impl Display {
+        written(move |f| {
+            self.labelled(label).fmt(f)?;
+            token(owner).fmt(f)
+        })
+    }
+
+    /// Returns what all owners with this label have between [`owners`](Self::owners) and their tokens.
+    pub(crate) fn labelled(&self, label: &Label) -> impl Display {
+        written(move |f| {
+            signature::write_label(f, label)?;
+            [":", &self.inbox_id, ":"].into_iter().try_for_each(|part| f.write_str(part))
+        })
+    }
+}
+
+/// Returns the end of the holder's value while a grant lasts that is not revoked, `:<token>:<fence>`. No other grant has
+/// this end, because the owner token is random.
+pub(crate) fn end_of_grant(owner: OwnerToken, fence: u64) -> impl Display {
+    written(move |f| {
+        f.write_char(':')?;
+        token(owner).fmt(f)?;
+        f.write_char(':')?;
+        fence.fmt(f)
+    })
 }
 
 #[cfg(test)]
@@ -101,9 +144,16 @@ mod tests {
 
     #[test]
     fn an_owner_begins_with_the_format_the_mode_and_the_process() {
-        let process = process("0123456789abcdef");
-        let owner = owner(Mode::Exclusive, &process, OwnerToken::from(255)).to_string();
-        assert!(owner.starts_with(&format!("1x:{}@", std::process::id())), "{owner}");
+        let process = Process::new("0123456789abcdef");
+        let (label, token) = (Label::new("nightly: a b"), OwnerToken::from(255));
+        let owner = process.owner(Mode::Exclusive, &label, token).to_string();
+        assert!(owner.starts_with(&format!("1x:{}:", signature::of(label))), "{owner}");
         assert!(owner.ends_with(":0123456789abcdef:000000000000000000000000000000ff"), "{owner}");
+        let [owners, labelled] =
+            [process.owners(Mode::Exclusive).to_string(), process.labelled(&label).to_string()];
+        assert_eq!(owners + &labelled + "000000000000000000000000000000ff", owner, "as in a batch");
+        assert!(format!("{owner}:7").ends_with(&end_of_grant(token, 7).to_string()));
+        let unlabelled = process.owner(Mode::Exclusive, &Label::NONE, token).to_string();
+        assert_eq!(unlabelled.matches([':', ',']).count(), 4, "{unlabelled}");
     }
 }

@@ -5,9 +5,9 @@ use std::sync::LazyLock;
 
 use redis::{Cmd, RedisWrite};
 
-use super::names::{self, Domain};
+use super::names::{Domain, Process, end_of_grant};
 use crate::{
-    LockKey,
+    Label, LockKey,
     backend::{
         LeaseId,
         kits::redis::{
@@ -40,23 +40,34 @@ pub(crate) static RENEW: LazyLock<Script> =
 /// If the future is dropped, the acquisitions may still be applied.
 pub(crate) async fn acquire<'a>(
     connection: &Connection,
-    process: &str,
-    locks: impl ExactSizeIterator<Item = &'a LeaseId> + Clone,
+    process: &Process,
+    locks: impl ExactSizeIterator<Item = (&'a LeaseId, &'a Label)> + Clone,
     give_up: Instant,
 ) -> Result<Option<Vec<Option<u64>>>, Failure> {
-    let (count, Some(first)) = (locks.len(), locks.clone().next()) else { return Ok(Some(Vec::new())) };
+    let (count, Some((first, label))) = (locks.len(), locks.clone().next()) else {
+        return Ok(Some(Vec::new()));
+    };
     let domain = Domain::of(&first.key);
     let mut call = call_about(&ACQUIRE_GROUP, 2 + 2 * count, 2 + 2 * count);
     call.write_arg_fmt(domain.fence());
     call.write_arg_fmt(domain.queues());
-    add_locks(&mut call, locks.clone().map(|lock| &lock.key));
+    add_locks(&mut call, locks.clone().map(|(lock, _)| &lock.key));
     call.arg(connection.clock().at(give_up));
-    call.write_arg_fmt(format::owners(first.mode, process));
-    for lock in locks.clone() {
-        call.write_arg_fmt(format::token(lock.owner));
+    let owners = process.owners(first.mode);
+    // Most calls are for locks with one label, which is sent only once then.
+    if locks.clone().all(|(_, other)| other == label) {
+        call.write_arg_fmt(format_args!("{owners}{}", process.labelled(label)));
+        for (lock, _) in locks.clone() {
+            call.write_arg_fmt(format::token(lock.owner));
+        }
+    } else {
+        call.write_arg_fmt(owners);
+        for (lock, label) in locks.clone() {
+            call.write_arg_fmt(process.rest(label, lock.owner));
+        }
     }
-    let is_one_length = locks.clone().all(|lock| lock.ttl == first.ttl);
-    for lock in locks.take(if is_one_length { 1 } else { count }) {
+    let is_one_length = locks.clone().all(|(lock, _)| lock.ttl == first.ttl);
+    for (lock, _) in locks.take(if is_one_length { 1 } else { count }) {
         call.arg(format::millis(lock.ttl));
     }
     let sent = Instant::now();
@@ -86,7 +97,6 @@ pub(crate) async fn acquire<'a>(
 /// If the future is dropped, the releases may still be applied.
 pub(crate) async fn release<'a>(
     connection: &Connection,
-    process: &str,
     grants: impl ExactSizeIterator<Item = &'a LeaseId> + Clone,
 ) -> Result<Option<Vec<bool>>, Failure> {
     let (count, Some(first)) = (grants.len(), grants.clone().next()) else { return Ok(Some(Vec::new())) };
@@ -94,7 +104,7 @@ pub(crate) async fn release<'a>(
     call.write_arg_fmt(Domain::of(&first.key).queues());
     add_locks(&mut call, grants.clone().map(|grant| &grant.key));
     for grant in grants {
-        call.write_arg_fmt(value(process, grant));
+        call.write_arg_fmt(end(grant));
     }
     let Some(refused) = connection.run_once::<Vec<u64>>(&RELEASE_GROUP, &call).await? else {
         return Ok(None);
@@ -140,7 +150,7 @@ pub(crate) struct Renewals {
 
 impl Renewals {
     /// Creates the call for leases of one length in one domain.
-    pub(crate) fn of<'a>(process: &str, leases: impl ExactSizeIterator<Item = &'a LeaseId> + Clone) -> Self {
+    pub(crate) fn of<'a>(leases: impl ExactSizeIterator<Item = &'a LeaseId> + Clone) -> Self {
         let count = leases.len();
         let mut call = call_about(&RENEW, count, 1 + count);
         for lease in leases.clone() {
@@ -148,15 +158,15 @@ impl Renewals {
         }
         call.arg(leases.clone().next().map_or(0, |lease| format::millis(lease.ttl)));
         for lease in leases {
-            call.write_arg_fmt(value(process, lease));
+            call.write_arg_fmt(end(lease));
         }
         Self { call, count }
     }
 }
 
-/// Returns the value of the holder's key while a grant lasts.
-fn value(process: &str, grant: &LeaseId) -> impl std::fmt::Display {
-    names::grant(grant.mode, process, grant.owner, grant.token.micros())
+/// Returns the end of the holder's value while a grant lasts.
+fn end(grant: &LeaseId) -> impl std::fmt::Display {
+    end_of_grant(grant.owner, grant.token.micros())
 }
 
 fn call_about(script: &Script, keys: usize, arguments: usize) -> Cmd {

@@ -76,9 +76,9 @@ impl Replicas {
     ///
     /// # Cancel safety
     /// If the future is dropped, the lease may still be renewed.
-    pub(super) async fn confirm(&self, process: &str, id: &LeaseId) -> Result<Option<Instant>, Failure> {
+    pub(super) async fn confirm(&self, id: &LeaseId) -> Result<Option<Instant>, Failure> {
         let sent = Instant::now();
-        let renewed = self.renew(Renewals::of(process, iter::once(id))).await?;
+        let renewed = self.renew(Renewals::of(iter::once(id))).await?;
         Ok(renewed.first().is_some_and(|renewed| *renewed).then(|| valid_until(sent, id.ttl)))
     }
 

@@ -4,9 +4,13 @@ use std::{fmt, time::Duration};
 
 use redis::{Cmd, RedisWrite};
 
-use super::{super::names::Domain, answer::TimedAnswer, scripts};
+use super::{
+    super::names::{Domain, Process},
+    answer::TimedAnswer,
+    scripts,
+};
 use crate::{
-    LockError, LockErrorKind, LockKey, OwnerToken,
+    Label, LockError, LockErrorKind, LockKey, OwnerToken,
     backend::{
         Acquire, LeaseId, Released,
         kits::redis::{
@@ -47,7 +51,7 @@ impl Need {
 /// If the future is dropped, the request may still be applied.
 pub(crate) fn ask(
     connection: &Connection,
-    process: &str,
+    process: &Process,
     (request, owner): (&Acquire, OwnerToken),
     want: Need,
     give_up: Instant,
@@ -57,7 +61,7 @@ pub(crate) fn ask(
     add_domain(&mut call, &request.key);
     add_lock(&mut call, &request.key);
     call.arg(connection.clock().at(give_up)).arg(want.word());
-    call.write_arg_fmt(format::owner(request.mode, process, owner));
+    call.write_arg_fmt(process.owner(request.mode, &request.label, owner));
     call.arg(format::millis(request.ttl));
     if want != Need::Lock {
         call.write_arg_fmt(address);
@@ -66,26 +70,26 @@ pub(crate) fn ask(
     async move { connection.run::<TimedAnswer>(&scripts::ACQUIRE, &call).await }
 }
 
-/// Polls many places of locks of one domain, each with the address at which its owner is notified; each place has an
-/// answer of its own.
+/// Polls many places of locks of one domain, each with the label of its owner, and the address at which its owner is
+/// notified; each place has an answer of its own.
 ///
 /// # Cancel safety
 /// If the future is dropped, the places may still be refreshed, and locks taken for their owners.
 pub(crate) async fn look<'a>(
     connection: &Connection,
-    process: &str,
-    places: impl ExactSizeIterator<Item = (&'a LeaseId, &'a str)> + Clone,
+    process: &Process,
+    places: impl ExactSizeIterator<Item = (&'a LeaseId, &'a Label, &'a str)> + Clone,
     give_up: Instant,
 ) -> Result<Vec<Result<TimedAnswer, Failure>>, Failure> {
-    let (count, Some((first, _))) = (places.len(), places.clone().next()) else { return Ok(Vec::new()) };
+    let (count, Some((first, ..))) = (places.len(), places.clone().next()) else { return Ok(Vec::new()) };
     let mut call = scripts::ACQUIRE.call_with_room(2 + 4 * count, 7 + 7 * count, 128 + 576 * count);
     add_domain(&mut call, &first.key);
-    for (place, _) in places.clone() {
+    for (place, ..) in places.clone() {
         add_lock(&mut call, &place.key);
     }
     call.arg(connection.clock().at(give_up)).arg(Need::Place.word());
-    for (place, address) in places {
-        call.write_arg_fmt(format::owner(place.mode, process, place.owner));
+    for (place, label, address) in places {
+        call.write_arg_fmt(process.owner(place.mode, label, place.owner));
         call.arg(format::millis(place.ttl)).arg(address);
     }
     // The answer about one lock is not in a list; the driver makes a list of it.
@@ -111,14 +115,14 @@ pub(crate) async fn look<'a>(
 /// If the future is dropped, the release may still be applied.
 pub(crate) async fn leave(
     connection: &Connection,
-    process: &str,
-    id: &LeaseId,
+    process: &Process,
+    (id, label): (&LeaseId, &Label),
     foreign: Duration,
 ) -> Result<Option<Released>, Failure> {
     let mut call = scripts::RELEASE.call_with_room(6, 11, 576);
     add_domain(&mut call, &id.key);
     add_lock(&mut call, &id.key);
-    call.write_arg_fmt(format::owner(id.mode, process, id.owner));
+    call.write_arg_fmt(process.owner(id.mode, label, id.owner));
     // With this argument, even with 0, the script treats the lock as used by foreign clients.
     let foreign = format::millis(foreign);
     if foreign > 0 {

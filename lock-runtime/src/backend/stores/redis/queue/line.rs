@@ -13,14 +13,14 @@ use redis::RedisWrite;
 use tokio::sync::oneshot;
 
 use super::{
-    super::names::{self, Domain},
+    super::names::{self, Domain, Process},
     answer::Answer,
     inbox::{Inbox, Notices},
     operation::{self, Asked, MustFollow, Operation, Release},
     scripts,
 };
 use crate::{
-    LockError, OwnerToken,
+    Label, LockError, OwnerToken,
     backend::{
         LeaseId,
         common::cold::cold,
@@ -39,8 +39,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Participant {
     inbox: Arc<Inbox>,
-    /// The text `<pid>@<host>:<id of the inbox>`, which is part of the text of every owner in this process.
-    process: Arc<str>,
+    process: Arc<Process>,
     group_commit: GroupCommit,
     /// Whether a server has accepted the scripts from this user.
     scripts_are_known: AtomicBool,
@@ -49,11 +48,11 @@ pub(crate) struct Participant {
 impl Participant {
     pub(crate) fn new(group_commit: GroupCommit) -> Self {
         let inbox = Arc::new(Inbox::new());
-        let process = names::process(inbox.id()).into();
+        let process = Arc::new(Process::new(inbox.id()));
         Self { inbox, process, group_commit, scripts_are_known: AtomicBool::new(false) }
     }
 
-    pub(crate) fn process(&self) -> &str {
+    pub(crate) fn process(&self) -> &Process {
         &self.process
     }
 
@@ -103,7 +102,7 @@ pub(crate) struct Line {
     connection: Arc<Connection>,
     pub(crate) batcher: Batcher<Operation>,
     inbox: Arc<Inbox>,
-    process: Arc<str>,
+    process: Arc<Process>,
     /// The subscribed channel of each prefix.
     channels: Mutex<HashMap<String, Arc<str>>>,
 }
@@ -119,7 +118,7 @@ impl Line {
         &self.connection
     }
 
-    pub(crate) fn process(&self) -> &str {
+    pub(crate) fn process(&self) -> &Process {
         &self.process
     }
 
@@ -133,11 +132,11 @@ impl Line {
     /// refreshed.
     pub(crate) async fn ask(
         &self,
-        id: LeaseId,
+        (id, label): (LeaseId, Label),
         polled_at: Option<String>,
         give_up: Instant,
     ) -> Result<Option<Answer>, Failure> {
-        self.put(|answer| Operation::Ask(Asked { id, polled_at, give_up, answer })).await
+        self.put(|answer| Operation::Ask(Asked { id, label, polled_at, give_up, answer })).await
     }
 
     /// Releases a grant in a batch, and returns whether it was released; if not, the caller has to release it alone.

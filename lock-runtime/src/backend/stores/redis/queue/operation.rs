@@ -9,12 +9,15 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use super::{
-    super::{names::Domain, node},
+    super::{
+        names::{Domain, Process},
+        node,
+    },
     answer::{Answer, TimedAnswer},
     calls,
 };
 use crate::{
-    LockKey,
+    Label, LockKey,
     backend::{
         BoxFuture, LeaseId,
         kits::redis::{batch::join_all, error::Failure, net::Connection},
@@ -34,6 +37,7 @@ pub(crate) enum Operation {
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub(crate) id: LeaseId,
+    pub(crate) label: Label,
     /// For a poll: the address at which the owner is notified.
     pub(crate) polled_at: Option<String>,
     /// The moment from which the caller no longer waits for the answer.
@@ -59,7 +63,7 @@ pub(crate) enum MustFollow {
 }
 
 /// Sends a batch, and gives each caller its answer.
-pub(crate) async fn send(connection: Arc<Connection>, process: Arc<str>, operations: Vec<Operation>) {
+pub(crate) async fn send(connection: Arc<Connection>, process: Arc<Process>, operations: Vec<Operation>) {
     let (connection, process, room) = (&*connection, &*process, operations.len());
     let (mut asked, mut releases) = (Vec::new(), Vec::new());
     for operation in operations {
@@ -81,9 +85,7 @@ pub(crate) async fn send(connection: Arc<Connection>, process: Arc<str>, operati
         asked.into_iter().map(|part| -> BoxFuture<'_, ()> { Box::pin(ask(connection, process, part)) }),
     );
     calls.extend(
-        releases
-            .into_iter()
-            .map(|part| -> BoxFuture<'_, ()> { Box::pin(release(connection, process, part)) }),
+        releases.into_iter().map(|part| -> BoxFuture<'_, ()> { Box::pin(release(connection, part)) }),
     );
     join_all(calls).await;
 }
@@ -102,7 +104,7 @@ fn put<T>(parts: &mut Vec<Vec<T>>, room: usize, operation: T, share_a_call: impl
     parts.push(part);
 }
 
-async fn ask(connection: &Connection, process: &str, mut part: Vec<Asked>) {
+async fn ask(connection: &Connection, process: &Process, mut part: Vec<Asked>) {
     let sent = Instant::now();
     let others: Vec<_> = part.extract_if(.., |one| one.answer.is_closed() || one.give_up <= sent).collect();
     tell(others.into_iter().map(|one| one.answer), Err(Failure::not_sent()));
@@ -110,7 +112,8 @@ async fn ask(connection: &Connection, process: &str, mut part: Vec<Asked>) {
     let answers = if !connection.is_usable() {
         Err(Failure::not_sent())
     } else if part[0].polled_at.is_some() {
-        let places = part.iter().map(|one| (&one.id, one.polled_at.as_deref().unwrap_or_default()));
+        let places =
+            part.iter().map(|one| (&one.id, &one.label, one.polled_at.as_deref().unwrap_or_default()));
         let answers = calls::look(connection, process, places, give_up).await;
         answers.map(|answers| {
             let learn =
@@ -118,7 +121,8 @@ async fn ask(connection: &Connection, process: &str, mut part: Vec<Asked>) {
             answers.into_iter().map(learn).collect()
         })
     } else {
-        let granted = node::acquire(connection, process, part.iter().map(|one| &one.id), give_up).await;
+        let locks = part.iter().map(|one| (&one.id, &one.label));
+        let granted = node::acquire(connection, process, locks, give_up).await;
         granted.map(|granted| {
             let answer = |fence| Answer::Granted { fence, others_wait: false };
             let granted = granted.unwrap_or_else(|| vec![None; part.len()]);
@@ -128,12 +132,12 @@ async fn ask(connection: &Connection, process: &str, mut part: Vec<Asked>) {
     tell(part.into_iter().map(|one| one.answer), answers);
 }
 
-async fn release(connection: &Connection, process: &str, mut part: Vec<Release>) {
+async fn release(connection: &Connection, mut part: Vec<Release>) {
     let unsent: Vec<_> = part
         .extract_if(.., |one| one.must_follow == MustFollow::Nothing && !connection.is_usable())
         .collect();
     tell(unsent.into_iter().map(|one| one.answer), Err(Failure::not_sent()));
-    let released = node::release(connection, process, part.iter().map(|one| &one.id)).await;
+    let released = node::release(connection, part.iter().map(|one| &one.id)).await;
     let answers = released.map(|released| match released {
         Some(released) => released.into_iter().map(Ok).collect(),
         None => part.iter().map(|_| Ok(false)).collect(),

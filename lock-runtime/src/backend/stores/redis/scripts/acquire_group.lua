@@ -1,7 +1,7 @@
 -- Takes those of many locks of one domain that are free and have no waiters.
 -- KEYS: 1 fence  2 queues  then the holders, then their queues
--- ARGV: 1 limit us  2 the beginning of all owners  then for each lock the rest of its owner, then for each its ttl ms,
---       or one ttl for all
+-- ARGV: 1 limit us  2 the common beginning of all owners  then for each lock the rest of its owner, then for each its
+--       ttl ms, or one ttl for all
 -- Answer: {time us, fence, number, …}. The fence is that of all granted locks; 0 if none was granted. The numbers (from
 -- 1) are those of the other locks, which must be asked for alone. {time us} alone: the limit had passed, and nothing
 -- was done.
