@@ -234,16 +234,18 @@ async fn a_scan_finds_the_held_locks_under_a_beginning_and_no_others(fixture: Fi
 }
 
 async fn a_scan_sees_the_locks_of_its_prefix_alone(fixture: Fixture) {
-    let locks = fixture.client().await;
-    let prefix = fixture.mark().to_owned() + "p:";
-    let under = locks.clone().with_prefix(&prefix).unwrap();
-    let guard = under.lock("a").acquire().await.unwrap();
-    let other = locks.lock(fixture.key("a")).acquire().await.unwrap();
-    assert_eq!(found(&under, "").await, BTreeSet::from(["a".to_owned()]));
-    assert_eq!(found(&under, "b").await, BTreeSet::new());
-    assert_eq!(under.inspect("a").await.unwrap().holders[0].token(), Some(guard.fencing_token()));
+    let (locks, key) = (fixture.client().await, fixture.key("a"));
+    // What the locks of a prefix share may stay in the store, so the prefix is not one of this case alone.
+    let under = locks.clone().with_prefix("scanned:").unwrap();
+    let guard = under.lock(&key).acquire().await.unwrap();
+    let others = ["a", "b"].map(|name| locks.lock(fixture.key(name)));
+    let [other, another] = [others[0].acquire().await.unwrap(), others[1].acquire().await.unwrap()];
+    assert_eq!(found(&under, fixture.mark()).await, BTreeSet::from([key.clone()]));
+    assert_eq!(found(&under, &fixture.key("b")).await, BTreeSet::new());
+    assert_eq!(under.inspect(&key).await.unwrap().holders[0].token(), Some(guard.fencing_token()));
     guard.release().await.unwrap();
     other.release().await.unwrap();
+    another.release().await.unwrap();
     fixture.clean().await;
 }
 
