@@ -63,7 +63,7 @@ impl lock_conformance::Store for Store {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new().shared_between_processes().fair().telling_of_waiters()
+        Capabilities::new().shared_between_processes().fair().telling_of_waiters().showing_locks().revoking()
     }
 
     fn has_connections(&self) -> bool {
@@ -149,12 +149,13 @@ pub(super) fn user_of_any_prefix() -> String {
     published_user().replace("~lock:*", "~*").replace("&lock:*", "&*")
 }
 
-/// The user of the documentation's `ACL SETUSER`, word for word, as a setting of a server.
+/// The user of the documentation's `ACL SETUSER`, word for word, with the rights that a scan needs, as a setting of a
+/// server.
 fn published_user() -> String {
     let page = include_str!("../../lock-runtime/src/backend/stores/redis/docs.md");
-    let (_, rest) = page.split_once("ACL SETUSER ").expect("the page has the user");
-    let (user, _) = rest.split_once("```").expect("it ends with the block");
-    "--user ".to_owned() + &user.split_whitespace().collect::<Vec<_>>().join(" ")
+    let blocks = page.split("ACL SETUSER locks ").skip(1);
+    let users = blocks.map(|rest| rest.split_once("```").expect("it ends with the block").0);
+    "--user locks ".to_owned() + &users.flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ")
 }
 
 pub(super) struct RedisSite {

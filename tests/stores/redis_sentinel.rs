@@ -42,7 +42,7 @@ impl lock_conformance::Store for Store {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new().shared_between_processes().fair().telling_of_waiters()
+        Capabilities::new().shared_between_processes().fair().telling_of_waiters().showing_locks().revoking()
     }
 
     fn has_connections(&self) -> bool {

@@ -96,9 +96,9 @@ pub const MUTANTS: &[Mutant] = &[
         name: "a_failed_try_is_released_too",
         edits: &[Rust {
             file: "backend/stores/redis/attempt.rs",
-            from: "            (_, Answer::Held { pttl_ms }) if want == Need::Lock => {
+            from: "            (_, Answer::Held { pttl_ms, holder }) if want == Need::Lock => {
                 self.open = false;",
-            to: "            (_, Answer::Held { pttl_ms }) if want == Need::Lock => {
+            to: "            (_, Answer::Held { pttl_ms, holder }) if want == Need::Lock => {
                 self.open = mutant!();",
         }],
         caught_by: &["redis::wait::a_failed_attempt_sends_nothing_after_it"],

@@ -255,6 +255,15 @@ pub(super) fn cannot_connect(address: &str, error: RedisError) -> LockError {
     error.saying(message)
 }
 
+/// Returns the server's words if it has refused a call because the user may not make the call, or because a script may not
+/// run one of its commands.
+pub(crate) fn no_permission(error: &LockError) -> Option<&str> {
+    let cause = error.cause().and_then(|cause| cause.downcast_ref::<RedisError>())?;
+    let detail = cause.detail().unwrap_or_default();
+    let is_refused = cause.kind() == ErrorKind::Server(ServerErrorKind::NoPerm);
+    (is_refused || detail.contains("The user executing the script can't")).then_some(detail)
+}
+
 /// Returns whether no connection was made because the server allows no more clients.
 pub(super) fn is_full(error: &LockError) -> bool {
     let cause = error.cause().and_then(|cause| cause.downcast_ref::<RedisError>());

@@ -12,6 +12,7 @@ use super::{
         place::{self, Place, Push, Standing},
     },
     replicas::Replicas,
+    shown::{self, Shown},
 };
 use crate::{
     FencingToken, LockErrorKind, OwnerToken,
@@ -38,8 +39,6 @@ use crate::{
 
 /// A token that no grant has.
 const NO_GRANT: FencingToken = FencingToken::from_micros(0);
-/// The answer of `PTTL` for a key without an expiry.
-const NO_EXPIRY: i64 = -1;
 
 /// The end of an attempt without an error.
 pub(super) enum Ended {
@@ -146,20 +145,17 @@ impl<'a> Attempt<'a> {
             (sent, Answer::Granted { fence, others_wait }) => {
                 self.granted(fence, others_wait, valid_until(sent, self.request.ttl)).await
             }
-            (sent, Answer::Waiting(waiting)) if want == Need::LockOrPlace => {
+            (sent, Answer::Waiting(waiting, _)) if want == Need::LockOrPlace => {
                 self.request.progress.contended();
                 let place = self.placed(sent, waiting);
                 cold(self.wait(address, place)).await
             }
-            (_, Answer::Held { pttl_ms }) if want == Need::Lock => {
+            (_, Answer::Held { pttl_ms, holder }) if want == Need::Lock => {
                 self.open = false;
-                let holder_remaining = match pttl_ms {
-                    NO_EXPIRY => Some(Duration::MAX),
-                    _ => u64::try_from(pttl_ms).ok().map(Duration::from_millis),
-                };
-                Ok(Ended::With(Acquired::busy(holder_remaining)))
+                Ok(busy(shown::remaining(pttl_ms), holder.as_ref()))
             }
-            (_, Answer::Waiting(_) | Answer::Held { .. } | Answer::Gone) => {
+            (_, Answer::Revoked) => Ok(Ended::Gone),
+            (_, Answer::Waiting(..) | Answer::Held { .. } | Answer::Gone) => {
                 Err(Failure::Refused(error::unexpected("an acquisition")))
             }
         }
@@ -221,12 +217,17 @@ impl<'a> Attempt<'a> {
                 Ok((sent, Answer::Granted { fence, others_wait })) => {
                     return self.granted(fence, others_wait, valid_until(sent, self.request.ttl)).await;
                 }
-                Ok((sent, Answer::Waiting(waiting))) => {
+                Ok((sent, Answer::Waiting(waiting, holder))) => {
                     self.request.progress.contended();
                     (heard, failures) = (Instant::now(), 0);
                     place.update(self.placed(sent, waiting), heard);
                     look_at = place.next_poll(heard, random());
+                    if last {
+                        return Ok(busy(place.holder_remaining(heard), holder.as_ref()));
+                    }
                 }
+                // The attempt stays open, and so releases the lock in the background.
+                Ok((_, Answer::Revoked)) => return Ok(Ended::Gone),
                 Ok((_, Answer::Gone)) => {
                     self.open = false;
                     return Ok(Ended::Gone);
@@ -243,9 +244,6 @@ impl<'a> Attempt<'a> {
                     look_at = Instant::now() + backoff(failures);
                     failures += 1;
                 }
-            }
-            if last {
-                return Ok(Ended::With(Acquired::busy(place.holder_remaining(Instant::now()))));
             }
         }
     }
@@ -404,6 +402,14 @@ impl Drop for Attempt<'_> {
             self.request.cleanup.release_later(Arc::new(lease), until);
         }
     }
+}
+
+/// Returns the end of an attempt whose caller no longer waits for the lock.
+fn busy(remaining: Option<Duration>, holder: Option<&Shown>) -> Ended {
+    Ended::With(match holder {
+        Some(holder) => Acquired::busy_with(holder.holder(remaining)),
+        None => Acquired::busy(remaining),
+    })
 }
 
 async fn next(notices: &mut Option<Notices>) -> Option<Notice> {

@@ -5,17 +5,19 @@ mod config;
 mod hold;
 mod names;
 mod node;
+mod operate;
 mod proof;
 mod queue;
 mod replicas;
 pub mod sentinel;
+mod shown;
 
 use std::{collections::VecDeque, error::Error, fmt, future::Future, sync::Arc};
 
 use self::{
     attempt::{Attempt, Ended},
     names::Domain,
-    node::Renewals,
+    node::{Renewals, Renewed},
     queue::Participant,
     replicas::Replicas,
 };
@@ -24,8 +26,8 @@ pub use crate::backend::kits::redis::batch::GroupCommit;
 use crate::{
     LockError, LockErrorKind, LockKey,
     backend::{
-        Acquire, Acquired, Backend, BoxFuture, Capabilities, Credentials, LeaseId, Mode, Renew, Renewal,
-        Wait,
+        Acquire, Acquired, Backend, BoxFuture, Capabilities, Credentials, LeaseId, Mode, Operate, Renew,
+        Renewal, RevocationNotifier, Wait,
         common::{cold::cold, credentials::Provider},
         kits::redis::{
             config::Config,
@@ -152,7 +154,13 @@ impl Redis {
 
 impl Backend for Redis {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new().named(NAME).shared_between_processes().fair().telling_of_waiters()
+        Capabilities::new()
+            .named(NAME)
+            .shared_between_processes()
+            .fair()
+            .telling_of_waiters()
+            .showing_locks()
+            .revoking()
     }
 
     fn names(&self) -> Vec<String> {
@@ -209,6 +217,14 @@ impl Backend for Redis {
     fn renewal(&self) -> Option<&dyn Renew> {
         Some(self)
     }
+
+    fn operate(&self) -> Option<&dyn Operate> {
+        Some(self)
+    }
+
+    fn on_revocation(&self, notifier: RevocationNotifier) {
+        self.connections.service().inbox().revocations().add(notifier);
+    }
 }
 
 impl Renew for Redis {
@@ -247,10 +263,11 @@ impl Renew for Redis {
                 }
                 for (index, number) in part.iter().enumerate() {
                     answers[*number] = Some(match &answer {
-                        Ok(renewed) if renewed[index] => {
-                            Renewal::Renewed(valid_until(sent, due[*number].ttl))
-                        }
-                        Ok(_) => Renewal::NotHeld,
+                        Ok(renewed) => match renewed[index] {
+                            Renewed::Yes => Renewal::Renewed(valid_until(sent, due[*number].ttl)),
+                            Renewed::NotHeld => Renewal::NotHeld,
+                            Renewed::Revoked => Renewal::Revoked,
+                        },
                         Err(error) => Renewal::Unknown(error.clone()),
                     });
                 }
@@ -273,7 +290,7 @@ impl<T> Drop for Call<T> {
 async fn send_renewals(
     connections: &Arc<Connections<Participant>>,
     call: &Renewals,
-) -> Result<Vec<bool>, Failure> {
+) -> Result<Vec<Renewed>, Failure> {
     match node::renew(connections.here().await?.connection(), call).await {
         // The connection was unusable, perhaps for a long time: try once more over a new connection.
         Err(Failure::Disconnected(_) | Failure::GivenUp(_)) => {

@@ -114,15 +114,12 @@ pub(crate) async fn release<'a>(
     Ok(Some(released))
 }
 
-/// Renews leases of one length in one domain, and returns whether each is still ours.
+/// Renews leases of one length in one domain, and returns what became of each.
 ///
 /// # Cancel safety
 /// If the future is dropped, the renewals may still be applied.
-pub(crate) async fn renew(connection: &Connection, call: &Renewals) -> Result<Vec<bool>, Failure> {
-    let refused = connection.run::<Vec<u64>>(&RENEW, &call.call).await?;
-    let mut renewed = vec![true; call.count];
-    mark(&mut renewed, &refused, false)?;
-    Ok(renewed)
+pub(crate) async fn renew(connection: &Connection, call: &Renewals) -> Result<Vec<Renewed>, Failure> {
+    call.read(&connection.run::<Vec<i64>>(&RENEW, &call.call).await?)
 }
 
 /// Renews like [`renew`]. Returns `None` if nothing was done, because the server did not know the script, which is now
@@ -133,12 +130,17 @@ pub(crate) async fn renew(connection: &Connection, call: &Renewals) -> Result<Ve
 pub(crate) async fn renew_once(
     connection: &Connection,
     call: &Renewals,
-) -> Result<Option<Vec<bool>>, Failure> {
-    let refused = connection.run_once::<Vec<u64>>(&RENEW, &call.call).await?;
-    let Some(refused) = refused else { return Ok(None) };
-    let mut renewed = vec![true; call.count];
-    mark(&mut renewed, &refused, false)?;
-    Ok(Some(renewed))
+) -> Result<Option<Vec<Renewed>>, Failure> {
+    let refused = connection.run_once::<Vec<i64>>(&RENEW, &call.call).await?;
+    refused.map(|refused| call.read(&refused)).transpose()
+}
+
+/// What became of the renewal of a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Renewed {
+    Yes,
+    NotHeld,
+    Revoked,
 }
 
 /// A call that renews leases.
@@ -161,6 +163,18 @@ impl Renewals {
             call.write_arg_fmt(end(lease));
         }
         Self { call, count }
+    }
+
+    /// Reads the answer, which names the leases that were not renewed.
+    fn read(&self, refused: &[i64]) -> Result<Vec<Renewed>, Failure> {
+        let numbers = |are_all: bool| -> Vec<_> {
+            let named = refused.iter().filter(|number| are_all || **number < 0);
+            named.map(|number| number.unsigned_abs()).collect()
+        };
+        let mut renewed = vec![Renewed::Yes; self.count];
+        mark(&mut renewed, &numbers(true), Renewed::NotHeld)?;
+        mark(&mut renewed, &numbers(false), Renewed::Revoked)?;
+        Ok(renewed)
     }
 }
 

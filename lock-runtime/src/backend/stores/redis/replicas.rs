@@ -21,7 +21,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::node::{self, Renewals};
+use super::node::{self, Renewals, Renewed};
 use crate::{
     LockError,
     backend::{
@@ -72,22 +72,23 @@ impl Replicas {
         if self.connections.can_renew() { Ok(()) } else { self.connections.connect_for_renewals().await }
     }
 
-    /// Confirms a lease that was just granted, and returns its deadline; `None` if the lease is not there any more.
+    /// Confirms a lease that was just granted, and returns its deadline; `None` if the lease is not there any more, or was
+    /// revoked.
     ///
     /// # Cancel safety
     /// If the future is dropped, the lease may still be renewed.
     pub(super) async fn confirm(&self, id: &LeaseId) -> Result<Option<Instant>, Failure> {
         let sent = Instant::now();
         let renewed = self.renew(Renewals::of(iter::once(id))).await?;
-        Ok(renewed.first().is_some_and(|renewed| *renewed).then(|| valid_until(sent, id.ttl)))
+        Ok((renewed.first() == Some(&Renewed::Yes)).then(|| valid_until(sent, id.ttl)))
     }
 
-    /// Renews leases of one length in one domain, and returns whether each is still ours, once enough replicas have the
+    /// Renews leases of one length in one domain, and returns what became of each, once enough replicas have the
     /// renewals.
     ///
     /// # Cancel safety
     /// If the future is dropped, the renewals may still be applied.
-    pub(super) async fn renew(&self, call: Renewals) -> Result<Vec<bool>, Failure> {
+    pub(super) async fn renew(&self, call: Renewals) -> Result<Vec<Renewed>, Failure> {
         let call = Arc::new(call);
         match self.put(&call).await {
             // The connection was unusable, perhaps for a long time: try once more over a new connection.
@@ -96,7 +97,7 @@ impl Replicas {
         }
     }
 
-    async fn put(&self, call: &Arc<Renewals>) -> Result<Vec<bool>, Failure> {
+    async fn put(&self, call: &Arc<Renewals>) -> Result<Vec<Renewed>, Failure> {
         let line = self.connections.here().await?;
         let (tell, told) = oneshot::channel();
         let due = Due { call: Arc::clone(call), answer: tell };
@@ -114,7 +115,7 @@ impl Replicas {
 #[derive(Debug)]
 struct Due {
     call: Arc<Renewals>,
-    answer: oneshot::Sender<Result<Vec<bool>, Failure>>,
+    answer: oneshot::Sender<Result<Vec<Renewed>, Failure>>,
 }
 
 /// A connection over which leases are confirmed.
@@ -201,7 +202,7 @@ async fn confirm(connection: &Connection, batch: Vec<Due>, needed: u32) -> Vec<D
                 continue;
             }
             // Nothing was written.
-            Ok(Some(renewed)) if !renewed.contains(&true) => Ok(renewed),
+            Ok(Some(renewed)) if !renewed.contains(&Renewed::Yes) => Ok(renewed),
             Ok(Some(renewed)) => match &confirmed {
                 Ok(count) if *count >= needed => Ok(renewed),
                 Ok(count) => Err(Failure::Unconfirmed(too_few(*count, needed))),

@@ -4,15 +4,27 @@ use std::str::FromStr;
 
 use redis::{FromRedisValue, ParsingError, Value};
 
-use super::place::{Rank, Standing};
+use super::{
+    super::shown::Shown,
+    place::{Rank, Standing},
+};
 use crate::{backend::common::server_clock::ServerClock, time::clock::Instant};
 
 /// An answer of the acquire script.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    Granted { fence: u64, others_wait: bool },
-    Waiting(Waiting),
-    Held { pttl_ms: i64 },
+    Granted {
+        fence: u64,
+        others_wait: bool,
+    },
+    /// The answer to a poll also states the holder, if there is one.
+    Waiting(Waiting, Option<Shown>),
+    Held {
+        pttl_ms: i64,
+        holder: Option<Shown>,
+    },
+    /// The owner has the lock, but its grant was revoked.
+    Revoked,
     Gone,
 }
 
@@ -55,6 +67,11 @@ impl TimedAnswer {
     pub(super) fn of(text: &str) -> Result<Self, ParsingError> {
         let mut words = text.split(' ');
         let first = words.next().unwrap_or_default();
+        // Only what `shown.lua` writes contains a colon or is this word; the other words are numbers.
+        let holder = || {
+            let last = text.rsplit(' ').next().unwrap_or_default();
+            Shown::of(last).filter(|_| last.contains(':') || last == "foreign")
+        };
         if let Ok(fence) = first.parse() {
             let answer = Answer::Granted { fence, others_wait: false };
             return Ok(Self { answer: Some(answer), time: Some(fence) });
@@ -77,9 +94,10 @@ impl TimedAnswer {
                     "2" => Rank::Far,
                     _ => return Err("an unknown rank".into()),
                 };
-                Some(Answer::Waiting(Waiting { seen, rank, standing, pttl_ms }))
+                Some(Answer::Waiting(Waiting { seen, rank, standing, pttl_ms }, holder()))
             }
-            "held" => Some(Answer::Held { pttl_ms: number(next()?)? }),
+            "held" => Some(Answer::Held { pttl_ms: number(next()?)?, holder: holder() }),
+            "revoked" => Some(Answer::Revoked),
             "gone" => return Ok(Self { answer: Some(Answer::Gone), time: None }),
             "late" => None,
             _ => return Err("an unknown word".into()),
@@ -112,8 +130,15 @@ mod tests {
         for (text, answer, time) in [
             ("1700000000000000", granted(1_700_000_000_000_000, false), Some(1_700_000_000_000_000)),
             ("granted 8 1 7", granted(8, true), Some(7)),
-            ("waiting 8 1 1 -1 5 7", Some(Answer::Waiting(waiting)), Some(7)),
-            ("held 30000 7", Some(Answer::Held { pttl_ms: 30_000 }), Some(7)),
+            ("waiting 8 1 1 -1 5 7", Some(Answer::Waiting(waiting, None)), Some(7)),
+            ("waiting 8 1 1 -1 5 7 foreign", Some(Answer::Waiting(waiting, Shown::of("foreign"))), Some(7)),
+            ("held 30000 7", Some(Answer::Held { pttl_ms: 30_000, holder: None }), Some(7)),
+            (
+                "held 30000 7 x:a,1@b:8!",
+                Some(Answer::Held { pttl_ms: 30_000, holder: Shown::of("x:a,1@b:8!") }),
+                Some(7),
+            ),
+            ("revoked 7", Some(Answer::Revoked), Some(7)),
             ("gone", Some(Answer::Gone), None),
             ("late 7", None, Some(7)),
         ] {

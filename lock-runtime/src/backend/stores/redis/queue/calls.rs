@@ -170,14 +170,14 @@ pub(crate) async fn of_wrong_type(connection: &Connection, key: &LockKey) -> Opt
 }
 
 /// Adds the keys of a lock's domain.
-fn add_domain(call: &mut Cmd, key: &LockKey) {
+pub(crate) fn add_domain(call: &mut Cmd, key: &LockKey) {
     let domain = Domain::of(key);
     call.write_arg_fmt(domain.fence());
     call.write_arg_fmt(domain.queues());
 }
 
 /// Adds the keys of a lock: holder, queue, places, opening.
-fn add_lock(call: &mut Cmd, key: &LockKey) {
+pub(crate) fn add_lock(call: &mut Cmd, key: &LockKey) {
     call.arg(key.stored());
     for what in ["queue", "places", "open"] {
         call.write_arg_fmt(format::beside(key, what));

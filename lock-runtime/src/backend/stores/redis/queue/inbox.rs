@@ -1,5 +1,5 @@
 //! The messages that the server sends to this process unasked: that a lock was granted, that it is left open to clients
-//! that do not queue, and that others wait for a held lock.
+//! that do not queue, that others wait for a held lock, and that a held lock was revoked.
 //!
 //! Any client that may publish on the channel can send messages that look the same. Therefore, a grant message carries
 //! a proof, every other message is a hint, and no message makes memory grow.
@@ -25,7 +25,10 @@ use crate::{
     OwnerToken,
     backend::{
         LeaseId,
-        common::hints::{self, Hints},
+        common::{
+            hints::{self, Hints},
+            revocations::Revocations,
+        },
         kits::redis::{foreign::Foreign, net::Pushes},
     },
     sync::lock,
@@ -50,6 +53,7 @@ pub(crate) struct Inbox {
     contended: Contended,
     /// Notified, by the lock's name, of each contention notice.
     contention: Arc<Hints>,
+    revocations: Revocations,
     foreign: Foreign,
     numbers: RandomState,
 }
@@ -124,6 +128,7 @@ impl Inbox {
             boxes: Mutex::default(),
             contended: Contended::new(),
             contention: Arc::default(),
+            revocations: Revocations::default(),
             foreign: Foreign::default(),
             numbers: RandomState::new(),
         }
@@ -144,6 +149,11 @@ impl Inbox {
     /// Returns the locks that foreign clients use, too.
     pub(crate) fn foreign(&self) -> &Foreign {
         &self.foreign
+    }
+
+    /// Returns the holders that are notified of revocations.
+    pub(crate) fn revocations(&self) -> &Revocations {
+        &self.revocations
     }
 
     /// Opens the mailbox of a waiter, with the notices that have already come for it.
@@ -187,6 +197,7 @@ impl Pushes for Inbox {
                 self.contended.insert(name, fence);
                 self.contention.notify(name);
             }
+            Some(Message::Revoked { name }) => self.revocations.notify(name),
             None => {}
         }
     }
@@ -219,11 +230,12 @@ impl Boxes {
 enum Message<'a> {
     Notice { number: u64, notice: Notice },
     Contended { fence: u64, name: &'a str },
+    Revoked { name: &'a str },
 }
 
 impl<'a> Message<'a> {
-    /// Reads `granted <number> <proof> <fence> <px ms> <foreign ms>`, `free <number> <ms>` or
-    /// `contended <fence> <name>`; a name may contain spaces.
+    /// Reads `granted <number> <proof> <fence> <px ms> <foreign ms>`, `free <number> <ms>`, `contended <fence> <name>`
+    /// or `revoked <fence> <name>`; a name may contain spaces.
     fn read(payload: &'a Value) -> Option<Self> {
         let Value::BulkString(payload) = payload else { return None };
         let (word, rest) = std::str::from_utf8(payload).ok()?.split_once(' ')?;
@@ -247,6 +259,8 @@ impl<'a> Message<'a> {
                 let (fence, name) = rest.split_once(' ')?;
                 Some(Self::Contended { fence: fence.parse().ok()?, name })
             }
+            // The fence is for readers of the messages: the renewal finds out whether the grant was revoked.
+            "revoked" => rest.split_once(' ').map(|(_, name)| Self::Revoked { name }),
             _ => None,
         }
     }
@@ -313,6 +327,8 @@ mod tests {
         assert_eq!(read(&format!("granted 7 {proof} 8 2000 9000")), Some(format!("{granted:?}")));
         let contended = Message::Contended { fence: 8, name: "my app:user 42" };
         assert_eq!(read("contended 8 my app:user 42"), Some(format!("{contended:?}")));
+        let revoked = Message::Revoked { name: "my app:user 42" };
+        assert_eq!(read("revoked 8 my app:user 42"), Some(format!("{revoked:?}")));
         let free = Message::Notice { number: 7, notice: Notice::Free { length: Duration::from_millis(100) } };
         assert_eq!(read("free 7 100"), Some(format!("{free:?}")));
         for other in [
@@ -323,6 +339,7 @@ mod tests {
             "granted a b c d",
             "free 7",
             "contended x y",
+            "revoked 8",
             "hello 1 2",
         ] {
             assert_eq!(read(other), None, "{other}");

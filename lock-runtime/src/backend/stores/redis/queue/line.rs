@@ -76,7 +76,7 @@ impl Service for Participant {
     async fn begin(&self, connection: Arc<Connection>, _: &str) -> Result<Arc<Line>, LockError> {
         // A later server gets a script when a call shows that the server does not know it.
         if !self.scripts_are_known.load(Ordering::Acquire) {
-            for script in scripts::all() {
+            for script in scripts::usual() {
                 connection.call::<redis::Value>(&script.load()).await.map_err(Failure::into_error)?;
             }
             self.scripts_are_known.store(true, Ordering::Release);

@@ -6,11 +6,11 @@ mod inbox;
 mod line;
 mod operation;
 pub(super) mod place;
-mod scripts;
+pub(super) mod scripts;
 
 pub(super) use self::{
     answer::{Answer, Waiting},
-    calls::{Need, ask, exists, leave, of_wrong_type},
+    calls::{Need, add_domain, add_lock, ask, exists, leave, of_wrong_type},
     inbox::{Notice, Notices},
     line::{Address, Line, Participant},
     operation::MustFollow,

@@ -37,6 +37,7 @@ fn assembled(text: &str) -> String {
         ("--@ fence.lua", lua::MINT),
         ("--@ grant.lua", include_str!("../scripts/grant.lua")),
         ("--@ queue.lua", include_str!("../scripts/queue.lua")),
+        ("--@ shown.lua", include_str!("../scripts/shown.lua")),
         ("--@ each.lua", lua::EACH),
     ];
     parts.iter().fold(text.to_owned(), |text, (line, part)| text.replace(line, part))
@@ -53,8 +54,15 @@ pub(crate) static RELEASE: LazyLock<Script> =
 pub(crate) static RIGHTS: LazyLock<Script> =
     LazyLock::new(|| Script::of(&[include_str!("../scripts/rights.lua")]));
 
-/// Returns all scripts of the store.
-pub(crate) fn all() -> [&'static Script; 6] {
+pub(crate) static INSPECT: LazyLock<Script> =
+    LazyLock::new(|| with_queue(include_str!("../scripts/inspect.lua")));
+pub(crate) static SCAN: LazyLock<Script> =
+    LazyLock::new(|| Script::of(&[&assembled(include_str!("../scripts/scan.lua"))]));
+pub(crate) static REVOKE: LazyLock<Script> =
+    LazyLock::new(|| with_queue(include_str!("../scripts/revoke.lua")));
+
+/// Returns the scripts that every process uses. The scripts for operators are loaded by the first call that needs them.
+pub(crate) fn usual() -> [&'static Script; 6] {
     [&ACQUIRE, &RELEASE, &node::RENEW, &node::ACQUIRE_GROUP, &node::RELEASE_GROUP, &RIGHTS]
 }
 
@@ -72,7 +80,8 @@ mod tests {
     #[test]
     fn every_command_of_the_scripts_is_asked_for_and_in_the_published_acl() {
         let mut used = BTreeSet::new();
-        for script in all().into_iter().filter(|script| script.text() != RIGHTS.text()) {
+        let usual = usual().into_iter().filter(|script| script.text() != RIGHTS.text());
+        for script in usual.chain([&*INSPECT, &*REVOKE]) {
             used.extend(words(script.text(), "call('", '\''));
         }
         assert!(used.contains("PUBLISH"), "{used:?}");

@@ -9,8 +9,10 @@
 --       | "granted" <fence> <1 if others wait> <time us>
 --       | "waiting" <seen fence> <1 if first, 2 if far back, otherwise 0>
 --         <0 held | 1 held by a foreign client | 2 left open> <pttl>
---         <a number for the foreign client's hold, otherwise 0> <time us>
---       | "held" <pttl> <time us> | "gone" (no place, and not the holder) | "late" <time us> (nothing was done)
+--         <a number for the foreign client's hold, otherwise 0> <time us>, then with "poll" [<holder>]
+--       | "held" <pttl> <time us> [<holder>] | "gone" (no place, and not the holder)
+--       | "revoked" <time us> (the holder, whose grant was revoked) | "late" <time us> (nothing was done)
+-- [<holder>] is the holder as in shown.lua, if there is one.
 -- After its limit, in the server's time, the request does nothing: its caller has given up, and would hold the lock
 -- unknowingly.
 
@@ -37,9 +39,9 @@ end
 -- owner. A client that may repeat an executed "join" must write each place into the hash at once, because the hash
 -- shows the repetition.
 
--- The fence of a holder that is a client of this library. Only the last 17 characters are searched, because a foreign
+-- The fence of a holder that is a client of this library. Only the last 18 characters are searched, because a foreign
 -- value may be long.
-local seen = mode == 'join' and holder and string.find(holder, '^1%l:') and string.match(holder, ':(%d+)$', -17)
+local seen = mode == 'join' and holder and string.find(holder, '^1%l:') and string.match(holder, ':(%d+)!?$', -18)
 if seen and string.sub(holder, 1, #owner + 1) ~= owner .. ':' then
   local time = redis.call('TIME')
   local now = time[1] .. string.sub('00000' .. time[2], -6)
@@ -63,7 +65,7 @@ if seen and string.sub(holder, 1, #owner + 1) ~= owner .. ':' then
   -- Notifies the holder's process that others wait. Without this message, the process could hand the lock over among
   -- its own tasks until a second has passed since the grant. The waiters behind the first need not notify: a holder
   -- that receives its grant as a message assumes that others wait, and an answer with a grant says whether others wait.
-  local inbox_id = string.match(holder, '^[^:]*:[^:]*:(%x+):%x+:%d+$')
+  local inbox_id = string.match(holder, '^[^:]*:[^:]*:(%x+):%x+:%d+!?$')
   local inbox = string.match(address, '^%d+ (.*)$')
   -- A value that only looks like ours may name a forbidden channel.
   if inbox_id then
@@ -75,6 +77,7 @@ end
 
 --@ grant.lua
 --@ queue.lua
+--@ shown.lua
 
 -- Takes the lock, or takes or refreshes a place.
 local function ask(holder, owner, ttl, address)
@@ -82,6 +85,9 @@ local function ask(holder, owner, ttl, address)
 
   -- A repeated request, or a poll after a grant whose push was lost, gets the same fence again.
   if holder and string.sub(holder, 1, #owner + 1) == owner .. ':' then
+    -- A revoked grant must not last longer. It is not freed here: the caller may yet believe a message about the grant
+    -- that overtakes this answer.
+    if string.sub(holder, -1) == '!' then return 'revoked ' .. now_text end
     redis.call('PEXPIRE', key, ttl)
     return 'granted ' .. string.sub(holder, #owner + 2) .. ' ' .. redis.call('EXISTS', queue) .. ' ' .. now_text
   end
@@ -95,7 +101,7 @@ local function ask(holder, owner, ttl, address)
     redis.call('LSET', queue, index, owner)
   end
 
-  local left_open = -1
+  local left_open, behind = -1, holder and ' ' .. shown(holder) or ''
   if not holder then
     local first = head(owner)
     left_open = first and redis.call('PTTL', open) or -1
@@ -112,7 +118,7 @@ local function ask(holder, owner, ttl, address)
   if mode == 'try' then
     local left = left_open < 0 and redis.call('PTTL', key) or left_open
     -- Without a format, Lua writes a large number as a power of ten.
-    return string.format('held %.0f ', left) .. now_text
+    return string.format('held %.0f ', left) .. now_text .. behind
   end
 
   local rank
@@ -134,7 +140,7 @@ local function ask(holder, owner, ttl, address)
   -- No earlier grant of this lock has a larger fence than `seen`, which is the fence of the holder if that is a client
   -- of this library, otherwise the counter's. Without a counter, for example after a loss of all data, `seen` is the
   -- time, so that no earlier push counts.
-  local seen = ours and string.match(holder, ':(%d+)$', -17)
+  local seen = ours and string.match(holder, ':(%d+)!?$', -18)
   if not seen then
     seen = string.match(redis.call('GET', counter) or '', '^%d+$') or now_text
     if tonumber(seen) > LAST_FENCE then return redis.error_reply('FENCE ' .. seen) end
@@ -154,7 +160,8 @@ local function ask(holder, owner, ttl, address)
     if rank == 1 or mode == 'poll' then pttl = redis.call('PTTL', key) end
   end
   local where = rank == 1 and 1 or rank > FAR_RANK and 2 or 0
-  return 'waiting ' .. seen .. string.format(' %d %d %.0f %.0f ', where, state, pttl, hold) .. now_text
+  local answer = 'waiting ' .. seen .. string.format(' %d %d %.0f %.0f ', where, state, pttl, hold) .. now_text
+  return mode == 'poll' and answer .. behind or answer
 end
 
 -- One of many locks may have a key of a wrong type, which must fail the poll of this lock only.

@@ -3,7 +3,7 @@
 --       2 queues  string exists as long as a lock of the domain may have a queue: where "queues" is absent, the scripts
 --                        for many locks need not look for the queue of each lock
 --       then for each lock:
---       holder    string "<owner>:<fence>"
+--       holder    string "<owner>:<fence>", or "<owner>:<fence>!" once the grant was revoked: see revoke.lua
 --       queue     list   the waiting owners, in order: "<owner> <place>", or "<owner>" if the place is in the hash
 --       places    hash   owner -> place
 --       open      string exists while the lock is left to clients that do not queue; see release.lua

@@ -1,7 +1,7 @@
 -- Ends many holds of one domain, except those that are no longer ours and those whose locks have waiters.
 -- KEYS: 1 queues  then the holders, then their queues
 -- ARGV: for each ":<token>:<fence>", the end of the holder's value
--- Answer: the numbers (from 1) of the holds that were not released, and must be released alone
+-- Answer: the numbers (from 1) of the holds that were not released, and must be released alone, as one that was revoked
 -- Releases are separate from acquisitions, because they must go on when the server is out of memory.
 
 local keys, ends = KEYS, ARGV

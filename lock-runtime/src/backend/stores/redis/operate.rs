@@ -1,0 +1,235 @@
+//! The calls of operators: who holds which lock, who waits, and how a lock is taken from its holder.
+
+use redis::{Cmd, FromRedisValue};
+
+use super::{
+    Redis,
+    names::{self, Domain},
+    of_wrong_type,
+    queue::{self, scripts},
+    shown::{self, Shown},
+};
+use crate::{
+    LockError, LockErrorKind, LockKey,
+    backend::{
+        BoxFuture, LockState, Operate, Page, Revoke, Revoked, Scan,
+        common::cold::cold,
+        kits::redis::{
+            error::{self, Failure},
+            net::Script,
+        },
+    },
+};
+
+/// Upper bound on the waiters that [`inspect`](Operate::inspect) shows.
+const MAX_SHOWN_WAITERS: usize = 1_000;
+/// Number of keys that the server looks at in one step of a scan: less than a millisecond of work.
+const KEYS_PER_STEP: usize = 500;
+/// Upper bound on the holders that one call of a scan reads: about a millisecond of work.
+const HOLDERS_PER_CALL: usize = 128;
+/// Upper bound on the bytes of a value that a scan reads. No holder of this library has a longer value.
+const MAX_VALUE_BYTES: usize = 512;
+
+impl Operate for Redis {
+    fn inspect<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState, LockError>> {
+        Box::pin(async move {
+            let mut call = scripts::INSPECT.call_with_room(6, 10, 512);
+            queue::add_domain(&mut call, key);
+            queue::add_lock(&mut call, key);
+            call.arg(MAX_SHOWN_WAITERS);
+            let answer = self.run::<Vec<String>>(&scripts::INSPECT, &call).await;
+            let answer = self.named(answer, key).await?;
+            let [pttl, holder, waiters @ ..] = &answer[..] else { return Err(unexpected()) };
+            let remaining = shown::remaining(pttl.parse().map_err(|_| unexpected())?);
+            let state = match Shown::of(holder) {
+                Some(holder) => holder.state(key.clone(), remaining),
+                None => LockState::free(key.clone()),
+            };
+            Ok(state.with_waiters(waiters.iter().map(|waiter| shown::waiter(waiter)).collect()))
+        })
+    }
+
+    /// A page is one step of `SCAN`, so most pages are empty if the database has many other keys.
+    fn scan<'a>(&'a self, scan: &'a Scan) -> BoxFuture<'a, Result<Page, LockError>> {
+        Box::pin(async move {
+            let from = scan.from.as_deref().unwrap_or("0");
+            if from.parse::<u64>().is_err() {
+                return Err(LockError::new(LockErrorKind::InvalidOptions, "not a page of this store"));
+            }
+            let mut step = redis::cmd("SCAN");
+            step.arg(from).arg("MATCH").arg(pattern(&scan.stored()));
+            step.arg("COUNT").arg(KEYS_PER_STEP).arg("TYPE").arg("string");
+            let step = self.call::<(String, Vec<Vec<u8>>)>(&step).await;
+            let (next, names) = step.map_err(needs_rights)?;
+            // What is no lock's name is a key beside a lock, or of another program.
+            let keys = names.iter().filter_map(|name| scan.key(str::from_utf8(name).ok()?));
+            let mut keys: Vec<_> = keys.collect();
+            keys.sort_by(|a, b| Domain::of(a).cmp(&Domain::of(b)));
+            let mut locks = Vec::new();
+            for alike in keys.chunk_by(|a, b| Domain::of(a) == Domain::of(b)) {
+                for part in alike.chunks(HOLDERS_PER_CALL) {
+                    locks.extend(self.holders(part).await?);
+                }
+            }
+            Ok(Page::new(locks, Some(next).filter(|next| next != "0")))
+        })
+    }
+
+    fn revoke<'a>(&'a self, revoke: &'a Revoke) -> BoxFuture<'a, Result<Revoked, LockError>> {
+        Box::pin(async move {
+            let key = &revoke.key;
+            let (how, which) = match (revoke.token, revoke.is_forced) {
+                (Some(token), is_forced) => {
+                    (if is_forced { "free" } else { "mark" }, token.micros().to_string())
+                }
+                (None, false) => return Ok(Revoked::NotHeld),
+                (None, true) => match self.ask_to_revoke(key, "look", "").await? {
+                    None => return Ok(Revoked::NotHeld),
+                    // Only this very holder is meant, however late the next call is executed.
+                    Some(digest) => ("free foreign", digest),
+                },
+            };
+            let revoked = self.ask_to_revoke(key, how, &which).await?;
+            Ok(if revoked.is_some() { Revoked::Revoked } else { Revoked::NotHeld })
+        })
+    }
+}
+
+impl Redis {
+    /// Calls `revoke.lua`; returns `None` if the lock is not held by this grant.
+    async fn ask_to_revoke(
+        &self,
+        key: &LockKey,
+        how: &str,
+        which: &str,
+    ) -> Result<Option<String>, LockError> {
+        let mut call = scripts::REVOKE.call_with_room(6, 12, 640);
+        queue::add_domain(&mut call, key);
+        queue::add_lock(&mut call, key);
+        call.arg(how).arg(which).arg(names::inbox(key.prefix(), ""));
+        let answer = self.run::<String>(&scripts::REVOKE, &call).await;
+        let answer = self.named(answer, key).await?;
+        Ok(Some(answer).filter(|answer| answer != "not held"))
+    }
+
+    /// Returns those of these locks, of one domain, that are held.
+    ///
+    /// A name that the user may not read is left out.
+    async fn holders(&self, keys: &[LockKey]) -> Result<Vec<LockState>, LockError> {
+        match self.read_holders(keys).await {
+            Err(failure) if is_of_a_name(&failure) => {
+                let mut locks = Vec::new();
+                for alone in keys.chunks(1) {
+                    match cold(self.read_holders(alone)).await {
+                        Err(failure) if is_of_a_name(&failure) => {}
+                        answer => locks.extend(answer.map_err(needs_rights)?),
+                    }
+                }
+                Ok(locks)
+            }
+            answer => answer.map_err(needs_rights),
+        }
+    }
+
+    async fn read_holders(&self, keys: &[LockKey]) -> Result<Vec<LockState>, Failure> {
+        let mut call = scripts::SCAN.call_with_room(keys.len(), 4 + keys.len(), 128 + 64 * keys.len());
+        for key in keys {
+            call.arg(key.stored());
+        }
+        call.arg(MAX_VALUE_BYTES - 1);
+        let answers = self.run::<Vec<String>>(&scripts::SCAN, &call).await?;
+        if answers.len() != keys.len() {
+            return Err(Failure::Refused(unexpected()));
+        }
+        let state = |(key, answer): (&LockKey, &String)| {
+            let (pttl, holder) = answer.split_once(' ')?;
+            Some(Shown::of(holder)?.state(key.clone(), shown::remaining(pttl.parse().ok()?)))
+        };
+        Ok(keys.iter().zip(&answers).filter_map(state).collect())
+    }
+
+    async fn run<T: FromRedisValue>(&self, script: &Script, call: &Cmd) -> Result<T, Failure> {
+        match self.connections.here().await?.connection().run(script, call).await {
+            // The connection was unusable, perhaps for a long time: try once more over a new connection.
+            Err(Failure::GivenUp(_)) => self.connections.here().await?.connection().run(script, call).await,
+            answer => answer,
+        }
+    }
+
+    async fn call<T: FromRedisValue>(&self, call: &Cmd) -> Result<T, Failure> {
+        match self.connections.here().await?.connection().call(call).await {
+            Err(Failure::GivenUp(_)) => self.connections.here().await?.connection().call(call).await,
+            answer => answer,
+        }
+    }
+
+    /// Returns the answer, or an error that names a key of a wrong type.
+    async fn named<T>(&self, answer: Result<T, Failure>, key: &LockKey) -> Result<T, LockError> {
+        match answer.map_err(Failure::into_error) {
+            Err(error) if error.kind() == LockErrorKind::InvalidKey => {
+                Err(of_wrong_type(&self.connections, key).await.unwrap_or(error))
+            }
+            answer => answer,
+        }
+    }
+}
+
+/// Returns a pattern for the names that begin with `names`.
+fn pattern(names: &str) -> String {
+    let mut pattern = String::with_capacity(names.len() + 8);
+    for character in names.chars() {
+        if r"\*?[]".contains(character) {
+            pattern.push('\\');
+        }
+        pattern.push(character);
+    }
+    pattern + "*"
+}
+
+/// Returns whether the server has refused a call because the user may not read one of the keys.
+fn is_of_a_name(failure: &Failure) -> bool {
+    let Failure::Refused(error) = failure else { return false };
+    error::no_permission(error).is_some_and(|detail| detail.contains("to access"))
+}
+
+/// Returns the error of a scan, which names the rights that only a scan needs.
+fn needs_rights(failure: Failure) -> LockError {
+    let error = failure.into_error();
+    if error::no_permission(&error).is_none() {
+        return error;
+    }
+    let message =
+        "the Redis user may not scan the locks; grant it `+scan +getrange`, which nothing else needs";
+    LockError::backend(message).into_permanent().with_source(error)
+}
+
+fn unexpected() -> LockError {
+    error::unexpected("a question of an operator")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn a_pattern_matches_what_it_is_made_of() {
+        assert_eq!(pattern(""), "*");
+        assert_eq!(pattern("lock:user:"), "lock:user:*");
+        assert_eq!(pattern(r"a*b?[c]\d-^"), r"a\*b\?\[c\]\\d-^*");
+    }
+
+    #[test]
+    fn the_rights_of_a_scan_are_on_the_page() {
+        let commands =
+            scripts::SCAN.text().split("call('").skip(1).filter_map(|rest| rest.split('\'').next());
+        let used: BTreeSet<_> = commands.chain(["SCAN"]).map(str::to_lowercase).collect();
+        let page = include_str!("docs.md");
+        let usual = page.split("ACL SETUSER").nth(1).expect("the page has the user");
+        let added = used.iter().filter(|command| !usual.contains(&format!(" +{command} ")));
+        let added: Vec<_> = added.map(|command| format!("+{command}")).collect();
+        assert_eq!(added, ["+getrange", "+scan"]);
+        assert!(page.contains("ACL SETUSER locks +scan +getrange\n"));
+    }
+}
