@@ -7,6 +7,7 @@ mod foreign_keys;
 mod forged_messages;
 mod formats;
 mod names;
+mod operators;
 pub(crate) mod overheard;
 mod permissions;
 mod places;
