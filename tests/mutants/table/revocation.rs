@@ -1,6 +1,9 @@
 //! Mistakes about locks that operators look at or take from their holders.
 
-use super::{Edit::Rust, Mutant};
+use super::{
+    Edit::{Rust, Script},
+    Mutant,
+};
 
 pub const MUTANTS: &[Mutant] = &[
     // The engine.
@@ -62,5 +65,136 @@ pub const MUTANTS: &[Mutant] = &[
             "memory::revoke::a_wrong_token_revokes_nothing",
             "memory::revoke::a_wrong_token_frees_nothing_by_force",
         ],
+    },
+    // Redis.
+    Mutant {
+        name: "a_revoked_lease_on_redis_is_renewed",
+        edits: &[Script {
+            from: "if value and string.sub(value, -#ours) == ours then",
+            to: "if value and string.find(value, ours, 1, true) then",
+        }],
+        caught_by: &[
+            "redis::revoke::a_live_holder_is_told_soon_and_the_lock_is_granted_when_it_has_left",
+            "redis::revoke::a_revocation_beside_renewals_is_not_undone_by_them",
+        ],
+    },
+    Mutant {
+        name: "a_revoked_lease_on_redis_is_renewed_by_a_poll",
+        edits: &[Script {
+            from: "if string.sub(holder, -1) == '!' then return 'revoked ' .. now_text end",
+            to: "holder = string.gsub(holder, '!', '')",
+        }],
+        caught_by: &[
+            "servers redis::operators::a_grant_that_was_revoked_before_its_waiter_knew_of_it_is_not_revived",
+        ],
+    },
+    Mutant {
+        name: "a_revocation_on_redis_compares_no_token",
+        edits: &[Script { from: "  is_meant = fence == which", to: "  is_meant = fence" }],
+        caught_by: &[
+            "redis::revoke::a_wrong_token_revokes_nothing",
+            "redis::revoke::a_wrong_token_frees_nothing_by_force",
+            "servers redis::operators::a_revocation_that_is_executed_late_spares_the_next_holder",
+        ],
+    },
+    Mutant {
+        name: "a_revocation_on_redis_frees_at_once",
+        edits: &[Script { from: "if how ~= 'mark' then", to: "if true then" }],
+        caught_by: &[
+            "redis::revoke::a_live_holder_is_told_soon_and_the_lock_is_granted_when_it_has_left",
+            "redis::revoke::a_paused_holder_keeps_its_lock_until_its_deadline_and_knows_of_nothing_later",
+        ],
+    },
+    Mutant {
+        name: "a_revoked_lease_on_redis_never_ends",
+        edits: &[Script {
+            from: "redis.call('SET', key, holder .. '!', 'KEEPTTL')",
+            to: "redis.call('SET', key, holder .. '!')",
+        }],
+        caught_by: &[
+            "redis::revoke::a_dead_holder_keeps_its_lock_until_its_deadline",
+            "redis::revoke::a_revocation_beside_renewals_is_not_undone_by_them",
+        ],
+    },
+    Mutant {
+        name: "a_revocation_on_redis_is_refused_when_memory_is_short",
+        edits: &[Script { from: "  redis.pcall('HDEL', key, '!')", to: "" }],
+        caught_by: &["servers redis::operators::a_lock_can_be_revoked_while_the_server_is_out_of_memory"],
+    },
+    Mutant {
+        name: "a_holder_on_redis_is_not_notified_of_a_revocation",
+        edits: &[Rust {
+            file: "backend/stores/redis/queue/inbox.rs",
+            from: "Some(Message::Revoked { name }) => self.revocations.notify(name),",
+            to: "Some(Message::Revoked { name }) if !mutant!() => self.revocations.notify(name),
+            Some(Message::Revoked { .. }) => {}",
+        }],
+        caught_by: &[
+            "redis::revoke::a_live_holder_is_told_soon_and_the_lock_is_granted_when_it_has_left",
+            "redis::revoke::a_lock_is_free_at_once_by_force_and_its_holder_learns_of_it",
+        ],
+    },
+    Mutant {
+        name: "force_on_redis_serves_no_waiter",
+        edits: &[Script {
+            from: "if not hand_over(0) then redis.call('DEL', key) end",
+            to: "redis.call('DEL', key)",
+        }],
+        caught_by: &["servers redis::operators::force_serves_the_first_waiter_in_the_same_step"],
+    },
+    Mutant {
+        name: "force_on_redis_without_a_token_frees_any_holder",
+        edits: &[
+            Script {
+                from: "return inbox_id and 'not held' or redis.sha1hex(holder) end",
+                to: "return redis.sha1hex(holder) end",
+            },
+            Script {
+                from: "is_meant = not inbox_id and redis.sha1hex(holder) == which",
+                to: "is_meant = redis.sha1hex(holder) == which",
+            },
+        ],
+        caught_by: &["redis::revoke::a_holder_of_ours_is_not_freed_as_one_without_a_token"],
+    },
+    Mutant {
+        name: "force_on_redis_frees_a_foreign_holder_that_was_not_seen",
+        edits: &[Script {
+            from: "is_meant = not inbox_id and redis.sha1hex(holder) == which",
+            to: "is_meant = not inbox_id",
+        }],
+        caught_by: &[
+            "servers redis::operators::a_foreign_holder_that_came_after_the_one_that_was_seen_is_spared",
+        ],
+    },
+    Mutant {
+        name: "a_scan_of_redis_in_one_step",
+        edits: &[Rust {
+            file: "backend/stores/redis/operate.rs",
+            from: "step.arg(\"COUNT\").arg(KEYS_PER_STEP)",
+            to: "step.arg(\"COUNT\").arg(if mutant!() { 1_000_000 } else { KEYS_PER_STEP })",
+        }],
+        caught_by: &[
+            "servers redis::operators::no_step_of_a_scan_of_a_hundred_thousand_locks_holds_up_the_server",
+        ],
+    },
+    Mutant {
+        name: "a_scan_of_redis_ends_at_a_name_that_may_not_be_read",
+        edits: &[Rust {
+            file: "backend/stores/redis/operate.rs",
+            from: "            Err(failure) if is_of_a_name(&failure) => {
+                let",
+            to: "            Err(failure) if is_of_a_name(&failure) && !mutant!() => {
+                let",
+        }],
+        caught_by: &["servers redis::operators::a_name_that_may_not_be_read_does_not_end_a_scan"],
+    },
+    Mutant {
+        name: "a_pattern_of_redis_is_made_of_the_name_as_it_is",
+        edits: &[Rust {
+            file: "backend/stores/redis/operate.rs",
+            from: "if r\"\\*?[]\".contains(character) {",
+            to: "if r\"\\*?[]\".contains(character) && !mutant!() {",
+        }],
+        caught_by: &["unit backend::stores::redis::operate::tests::a_pattern_matches_what_it_is_made_of"],
     },
 ];
