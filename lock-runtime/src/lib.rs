@@ -167,7 +167,7 @@ pub use lock::{Lock, MultiLock};
 #[cfg(feature = "macros")]
 #[doc(inline)]
 pub use lock_macros::{distributed_lock, lock_key};
-pub use manager::{AlreadySet, LockManager, LockScan, global, set_global, with_manager};
+pub use manager::{AlreadySet, LeaderWatch, LockManager, LockScan, global, set_global, with_manager};
 pub use section::{OnLost, Run, current, ensure_locked};
 pub use token::{FencingToken, OwnerToken};
 
@@ -183,6 +183,7 @@ mod assertions {
         send_and_sync::<crate::LockGuard>();
         send_and_sync::<crate::HeldLock>();
         send_and_sync::<crate::MultiLock>();
+        send_and_sync::<crate::LeaderWatch>();
         send_and_sync::<crate::MultiGuard>();
         send_and_sync::<crate::HeldLocks>();
         send_and_sync::<crate::LockKey>();
@@ -204,6 +205,8 @@ mod assertions {
             send(&locks.shutdown());
             send(&lock.acquire());
             send(&lock.try_acquire());
+            send(&lock.lead(|_| async {}));
+            send(&locks.leader("").changed());
             send(&guard.lost());
             send(&guard.held().lost());
             send(&guard.release());

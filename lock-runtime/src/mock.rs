@@ -28,6 +28,8 @@ pub(crate) enum Reply {
     /// Another client holds the lock, or it is no longer ours.
     No,
     Fails,
+    /// With an error that no retry can fix.
+    Refuses,
     /// Never.
     Silent,
     /// Reports that another client holds the lock; otherwise as `Silent`.
@@ -185,6 +187,7 @@ impl Backend for Mock {
                 Reply::Yes => {}
                 Reply::No => return Ok(Acquired::busy(None)),
                 Reply::Fails => return Err(failure()),
+                Reply::Refuses => return Err(failure().into_permanent()),
                 Reply::Silent => pending().await,
                 Reply::Waits => {
                     request.progress.contended();
@@ -222,7 +225,7 @@ impl Renew for Mock {
                 answers.push(match self.0.renewals.next(id.key.as_str()) {
                     Reply::Yes => Renewal::Renewed(valid_until(sent, id.ttl)),
                     Reply::No => Renewal::NotHeld,
-                    Reply::Fails => Renewal::Unknown(failure()),
+                    Reply::Fails | Reply::Refuses => Renewal::Unknown(failure()),
                     Reply::Silent | Reply::Waits => pending().await,
                     Reply::Panics => panic(),
                     Reply::Late(delay) => {
@@ -252,7 +255,7 @@ impl Releasable for MockLease {
             match self.state.releases.next(self.id.key.as_str()) {
                 Reply::Yes => Ok(Released::Released),
                 Reply::No => Ok(Released::NotHeld),
-                Reply::Fails => Err(failure()),
+                Reply::Fails | Reply::Refuses => Err(failure()),
                 Reply::Silent | Reply::Waits => pending().await,
                 Reply::Panics => panic(),
                 Reply::Late(delay) => {

@@ -1,6 +1,7 @@
 //! A named lock that is not held yet.
 
 pub(crate) mod acquire;
+mod lead;
 pub(crate) mod multi;
 
 pub use self::multi::MultiLock;

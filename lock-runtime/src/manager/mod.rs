@@ -1,10 +1,12 @@
 //! [`LockManager`]: a handle to a store, with the default options of its locks.
 
 pub(crate) mod global;
+mod leader;
 mod operate;
 
 pub use self::{
     global::{AlreadySet, global, set_global, with_manager},
+    leader::LeaderWatch,
     operate::LockScan,
 };
 

@@ -13,7 +13,7 @@ use futures_core::Stream;
 
 use super::LockManager;
 use crate::{
-    FencingToken, LockError, LockErrorKind,
+    FencingToken, LockError, LockErrorKind, LockKey,
     backend::{Backend, BoxFuture, LockState, Operate, Page, Revoke, Revoked, Scan},
     key::IntoLockKey,
     sync::SyncFuture,
@@ -48,9 +48,13 @@ impl LockManager {
     /// # }
     /// ```
     pub async fn inspect(&self, key: impl IntoLockKey) -> Result<LockState, LockError> {
-        let key = self.key(key)?;
+        self.state_of(&self.key(key)?).await
+    }
+
+    /// Returns the state of a lock in its store.
+    pub(super) async fn state_of(&self, key: &LockKey) -> Result<LockState, LockError> {
         let store = self.operated()?;
-        operate(&*store)?.inspect(&key).await.map_err(|error| error.with_key(&key))
+        operate(&*store)?.inspect(key).await.map_err(|error| error.with_key(key))
     }
 
     /// Returns the locks that are held and whose names begin with `names`, in no particular order; an empty text stands

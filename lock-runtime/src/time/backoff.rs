@@ -10,7 +10,7 @@ use crate::simulated;
 
 /// The shortest and the longest pause after a failed attempt.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Returns the pause after the `attempt`-th failed attempt in a row (from 0).
 pub(crate) fn backoff(attempt: u32) -> Duration {
@@ -28,10 +28,6 @@ fn spread(length: Duration, random: u32) -> Duration {
 }
 
 /// Picks a pause between two.
-#[cfg_attr(
-    not(any(feature = "postgres", feature = "redis")),
-    allow(dead_code, reason = "only stores without a queue of their own need it")
-)]
 pub(crate) fn between([least, most]: [Duration; 2]) -> Duration {
     least + most.saturating_sub(least).mul_f64(f64::from(random()) / f64::from(u32::MAX))
 }
