@@ -17,7 +17,11 @@ use std::{
 use lock_runtime::{HeldLock, LockError, LockGuard};
 use tokio::{sync::mpsc, task::JoinHandle};
 
-use crate::{cases::torture, store::Store, support::child::Child};
+use crate::{
+    cases::{leader_torture, torture},
+    store::Store,
+    support::child::Child,
+};
 
 /// The test's handle of it.
 pub struct ClientProcess(Child);
@@ -70,6 +74,16 @@ impl ClientProcess {
         (outcome.into(), polls.parse().expect("a number"))
     }
 
+    /// Begins to lead; the body never ends. Does not wait for the first term.
+    pub fn lead(&mut self, key: &str, ttl: Duration) {
+        self.0.tell(&format!("lead {key} {}", ttl.as_millis()));
+    }
+
+    /// Waits for the next term, and returns its token.
+    pub async fn led(&mut self, key: &str) -> u64 {
+        self.0.ask(&format!("led {key}")).await.parse().expect("a token")
+    }
+
     /// Shuts the manager down; the process stays.
     pub async fn shut_down(&mut self) {
         assert_eq!(self.0.ask("shutdown").await, "ok");
@@ -95,6 +109,7 @@ pub fn run(role: &str, stores: &[&'static dyn Store]) {
     match role {
         "client" => runtime.block_on(client(stores, lines)),
         "torture" => runtime.block_on(torture::worker(stores, lines)),
+        "candidate" => runtime.block_on(leader_torture::candidate(stores, lines)),
         role => panic!("unknown role {role}"),
     }
 }
@@ -129,6 +144,7 @@ async fn client(stores: &[&'static dyn Store], mut lines: mpsc::UnboundedReceive
     println!("connected");
     let mut guards: HashMap<String, LockGuard> = HashMap::new();
     let mut bodies: HashMap<String, Running> = HashMap::new();
+    let mut terms: HashMap<String, mpsc::UnboundedReceiver<u64>> = HashMap::new();
     let millis = |text: &str| Duration::from_millis(text.parse().unwrap());
     while let Some(line) = lines.recv().await {
         let words: Vec<&str> = line.split(' ').collect();
@@ -169,6 +185,23 @@ async fn client(stores: &[&'static dyn Store], mut lines: mpsc::UnboundedReceive
                     Err(error) => format!("{:?}", error.kind()),
                 };
                 format!("{outcome} {}", late_polls.load(Ordering::SeqCst))
+            }
+            ["lead", key, ttl] => {
+                let (begun, tokens) = mpsc::unbounded_channel();
+                terms.insert(key.into(), tokens);
+                let lock = locks.lock(key).ttl(millis(ttl));
+                tokio::spawn(async move {
+                    lock.lead(|held| {
+                        let _ = begun.send(held.fencing_token().get());
+                        std::future::pending::<()>()
+                    })
+                    .await
+                });
+                continue;
+            }
+            ["led", key] => {
+                let token = terms.get_mut(key).expect("it is a candidate").recv().await;
+                token.expect("it has not ended").to_string()
             }
             ["shutdown"] => {
                 locks.shutdown().await;

@@ -71,6 +71,11 @@ impl Child {
         self.answer().await.expect("the second process lives")
     }
 
+    /// Returns the answers that have arrived, without waiting for any.
+    pub fn arrived(&mut self) -> Vec<String> {
+        std::iter::from_fn(|| self.answers.try_recv().ok()).collect()
+    }
+
     /// SIGSTOP.
     pub fn pause(&self) {
         self.process.pause();

@@ -13,6 +13,8 @@ mod hold_at_least;
 mod inspect;
 mod interop;
 mod killed;
+mod leader;
+pub mod leader_torture;
 mod lease;
 mod limits;
 mod loss;
@@ -65,6 +67,7 @@ pub fn all() -> Vec<Case> {
         attribute_options::cases(),
         attribute_outcomes::cases(),
         runtimes::cases(),
+        leader::cases(),
         killed::cases(),
         paused::cases(),
         outage::cases(),
@@ -77,6 +80,7 @@ pub fn all() -> Vec<Case> {
         spoilt_key::cases(),
         interop::cases(),
         attribute_under_faults::cases(),
+        leader_torture::cases(),
         torture::cases(),
     ]
     .into_iter()
