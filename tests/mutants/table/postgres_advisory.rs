@@ -16,6 +16,14 @@ pub const MUTANTS: &[Mutant] = &[
         caught_by: &["servers postgres::advisory::two_managers_with_one_session_exclude_each_other"],
     },
     Mutant {
+        name: "a_notice_that_is_renewed_only_when_it_has_run_out",
+        edits: &[Script {
+            from: "l.wanted_until < clock_timestamp() + $2 * interval '1 microsecond' / 2",
+            to: "l.wanted_until < clock_timestamp() + $2 * interval '0.5 microsecond'",
+        }],
+        caught_by: &["postgres_advisory::leader::a_release_lets_the_next_candidate_lead_within_50_ms"],
+    },
+    Mutant {
         name: "a_request_that_was_dropped_and_is_granted_later",
         edits: &[
             Rust {

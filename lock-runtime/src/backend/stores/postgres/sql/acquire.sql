@@ -47,7 +47,7 @@ WITH moment AS MATERIALIZED (
     FROM {table} l, clock
     WHERE l.name = $1 AND $6 > 0 AND clock.us <= $4 AND l.owner <> $2::uuid AND l.expires_at > clock.now
         AND (
-            l.wanted_until < clock.now + $6 * interval '0.5 microsecond'
+            l.wanted_until < clock.now + $6 * interval '1 microsecond' / 2
             OR $7 > 0 AND l.next_until <= clock.now
             OR $7 > 0 AND l.next_owner = $2::uuid AND (
                 l.next_until < clock.now + greatest($6, $7) * interval '1 microsecond' - $6 * interval '0.5 microsecond'

@@ -2,7 +2,7 @@
 -- $1 names of the rows  $2 how long to be notified, us  $3 echo
 WITH held AS MATERIALIZED (
     SELECT l.name FROM {table} l
-    WHERE l.name = ANY($1::text[]) AND l.wanted_until < clock_timestamp() + $2 * interval '0.5 microsecond'
+    WHERE l.name = ANY($1::text[]) AND l.wanted_until < clock_timestamp() + $2 * interval '1 microsecond' / 2
     FOR NO KEY UPDATE OF l SKIP LOCKED
 ), marked AS (
     UPDATE {table} l SET wanted_until = clock_timestamp() + $2 * interval '1 microsecond'
