@@ -1,6 +1,7 @@
 //! The table of the mutants: the changed text, and the tests that catch it.
 
 mod host;
+mod leading;
 mod leases;
 mod metrics;
 mod postgres;
@@ -42,6 +43,7 @@ pub enum Edit {
 pub fn mutants() -> impl Iterator<Item = &'static Mutant> {
     [
         leases::MUTANTS,
+        leading::MUTANTS,
         metrics::MUTANTS,
         waiting::MUTANTS,
         wanted::MUTANTS,
