@@ -15,6 +15,8 @@ mod forked;
 #[cfg(feature = "redis")]
 mod interop;
 #[cfg(feature = "redis")]
+mod leader_example;
+#[cfg(feature = "redis")]
 mod limits;
 #[cfg(feature = "postgres")]
 mod postgres;
