@@ -12,7 +12,7 @@ use syn::{
 use crate::{errors::Errors, suggest::did_you_mean};
 
 /// All options, in the order of the documentation.
-const OPTIONS: [&str; 14] = [
+const OPTIONS: [&str; 15] = [
     "key",
     "keys",
     "ttl",
@@ -26,11 +26,15 @@ const OPTIONS: [&str; 14] = [
     "on_lost",
     "reentrant",
     "guard",
+    "label",
     "crate",
 ];
 
 /// Options of lock modes that do not exist yet.
 const PLANNED: [&str; 2] = ["mode", "permits"];
+
+/// Upper bound on the length of a label in bytes.
+const MAX_LABEL_BYTES: usize = 63;
 
 /// The options as written.
 pub(crate) struct Args {
@@ -46,6 +50,7 @@ pub(crate) struct Args {
     pub(crate) on_lost: Option<Chosen<OnLost>>,
     pub(crate) reentrant: Option<LitBool>,
     pub(crate) guard: Option<Ident>,
+    pub(crate) label: Option<Expr>,
     pub(crate) krate: Option<Path>,
 }
 
@@ -90,7 +95,8 @@ impl Args {
             return Err(Error::new(key.span(), format!("options are named: write `key = {key}`")));
         }
 
-        let (mut key, mut keys, mut manager, mut or_else, mut guard, mut krate) = Default::default();
+        let (mut key, mut keys, mut manager, mut or_else, mut guard, mut label, mut krate) =
+            Default::default();
         let (mut ttl, mut wait, mut max_hold, mut hold_at_least) = Default::default();
         let (mut auto_renew, mut reentrant, mut on_contention, mut on_lost) = Default::default();
         let mut errors = Errors::default();
@@ -114,6 +120,7 @@ impl Args {
                 }),
                 "reentrant" => once(&mut reentrant, &option, |input| switch(&name, input)),
                 "guard" => once(&mut guard, &option, variable),
+                "label" => once(&mut label, &option, label_text),
                 "crate" => once(&mut krate, &option, path),
                 _ => {
                     errors.add(not_an_option(&option));
@@ -154,6 +161,7 @@ impl Args {
             on_lost,
             reentrant,
             guard,
+            label,
             krate,
         })
     }
@@ -220,6 +228,7 @@ fn elsewhere(written: &str) -> Option<&'static str> {
         "locks" | "client" | "store" | "backend" => "manager",
         "renew" | "watchdog" | "auto_extend" => "auto_renew",
         "on_error" | "fallback" => "or_else",
+        "owner" | "description" => "label",
         _ => return None,
     })
 }
@@ -318,6 +327,29 @@ fn variable(input: ParseStream<'_>) -> Result<Ident> {
             "`guard` is the name under which the body finds the hold, such as `guard = held`",
         )),
     }
+}
+
+/// Reads a label. [`MAX_LABEL_BYTES`] and the rule about control characters are those of lock-runtime, which checks a
+/// label that is computed at run time.
+fn label_text(input: ParseStream<'_>) -> Result<Expr> {
+    let written = ungrouped(input.parse()?);
+    let Expr::Lit(ExprLit { lit, .. }) = &written else { return Ok(written) };
+    let Lit::Str(text) = lit else {
+        return Err(Error::new_spanned(lit, "a label is text, such as `label = \"nightly report\"`"));
+    };
+    let value = text.value();
+    let problem = if value.len() > MAX_LABEL_BYTES {
+        format!("the label is longer than {MAX_LABEL_BYTES} bytes")
+    } else if value.chars().any(char::is_control) {
+        "the label contains a control character".into()
+    } else if value.split_once('<').is_some_and(|(_, rest)| rest.contains('>')) {
+        "a label has no placeholders: anyone who may read the store can read it. To compute a label, write an \
+         expression, such as `label = format!(…)`"
+            .into()
+    } else {
+        return Ok(written);
+    };
+    Err(Error::new(text.span(), problem))
 }
 
 /// Returns `written` if it is a single identifier.

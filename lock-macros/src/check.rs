@@ -36,6 +36,7 @@ pub(crate) struct Plan {
     pub(crate) or_else: Option<Expr>,
     pub(crate) on_lost: OnLost,
     pub(crate) guard: Option<Ident>,
+    pub(crate) label: Option<Expr>,
     pub(crate) krate: Path,
     pub(crate) output: Output,
 }
@@ -104,6 +105,7 @@ pub(crate) fn check(args: Args, function: &Function) -> Result<Plan> {
         or_else: args.or_else,
         on_lost: args.on_lost.map_or(OnLost::Cancel, |chosen| chosen.value),
         guard,
+        label: args.label,
         krate: args.krate.unwrap_or_else(|| parse_quote!(::lock_runtime)),
         output,
     };

@@ -42,13 +42,15 @@ impl Label {
     }
 
     /// Creates a label from the end of a text, which may be longer than a label; for the names of functions and routes,
-    /// whose ends say more than their beginnings.
+    /// whose ends say more than their beginnings. A text with a control character makes no label, because a program that
+    /// has set none must not be refused for it.
     pub(crate) fn from_end_of(text: &str) -> Self {
         let mut start = text.len().saturating_sub(Self::MAX_BYTES);
         while !text.is_char_boundary(start) {
             start += 1;
         }
-        Self::new(&text[start..])
+        let label = Self::new(&text[start..]);
+        if label.length == CONTROL { Self::NONE } else { label }
     }
 
     /// Returns the text; empty if no label is set.
@@ -113,5 +115,6 @@ mod tests {
             label.as_str().ends_with("ü::charge") && label.as_str().len() <= Label::MAX_BYTES,
             "{label:?}"
         );
+        assert!(Label::from_end_of("/a\tb").check().is_ok(), "no program has set this text");
     }
 }

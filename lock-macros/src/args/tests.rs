@@ -11,7 +11,7 @@ fn every_option_is_read() {
     let args = Args::parse(quote! {
         key = "user:<id>", ttl = "30s", wait = config.wait(), manager = &self.locks, auto_renew = false,
         max_hold = "5m", hold_at_least = config.least, on_contention = skip, or_else = |_| None, on_lost = finish,
-        reentrant = true, guard = held, crate = crate::lock,
+        reentrant = true, guard = held, label = self.name(), crate = crate::lock,
     })
     .expect("valid");
     assert!(matches!(args.keys, Keys::One(key) if key.value() == "user:<id>"));
@@ -26,6 +26,7 @@ fn every_option_is_read() {
     assert_eq!(args.on_lost.map(|chosen| chosen.value), Some(OnLost::Finish));
     assert_eq!(args.reentrant.map(|switch| switch.value), Some(true));
     assert_eq!(args.guard.map(|name| name.to_string()).as_deref(), Some("held"));
+    assert!(matches!(args.label, Some(Expr::MethodCall(_))));
     assert_eq!(args.krate.map(|path| path.segments.len()), Some(2));
 }
 

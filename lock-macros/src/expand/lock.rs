@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proc_macro2::{Ident, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
-use syn::{ExprReference, Token, ext::IdentExt, spanned::Spanned};
+use syn::{Expr, ExprReference, Token, ext::IdentExt, spanned::Spanned};
 
 use crate::{
     check::{Key, KeyPart, Keys, Length, Plan, Wait},
@@ -22,13 +22,7 @@ pub(super) fn acquire(plan: &Plan, function: &Ident, runtime: &TokenStream) -> [
     let manager = plan.manager.as_ref().map_or_else(
         || quote!(#runtime::default_manager()),
         |manager| {
-            // Built as an expression, which puts parentheses only where they are needed.
-            let reference = ExprReference {
-                attrs: Vec::new(),
-                and_token: Token![&](manager.span()),
-                mutability: None,
-                expr: Box::new(manager.clone()),
-            };
+            let reference = reference(manager);
             quote!(#runtime::manager(#reference))
         },
     );
@@ -45,6 +39,16 @@ pub(super) fn acquire(plan: &Plan, function: &Ident, runtime: &TokenStream) -> [
                 quote!(#runtime::acquire_all),
             ]
         }
+    }
+}
+
+/// Creates `&code`. As an expression, it gets parentheses only where they are needed.
+fn reference(code: &Expr) -> ExprReference {
+    ExprReference {
+        attrs: Vec::new(),
+        and_token: Token![&](code.span()),
+        mutability: None,
+        expr: Box::new(code.clone()),
     }
 }
 
@@ -82,6 +86,11 @@ fn options(plan: &Plan, runtime: &TokenStream) -> TokenStream {
         Wait::Forever => quote!(wait = ::core::option::Option::Some(#runtime::Wait::Forever)),
     });
 
+    let label = plan.label.as_ref().map(|label| {
+        let label = reference(label);
+        quote!(label = ::core::option::Option::Some(#runtime::label(#label)))
+    });
+
     let default = quote!(<#runtime::Options as ::core::default::Default>::default());
     let given: Vec<_> = [
         length("ttl", plan.ttl.as_ref()),
@@ -90,6 +99,7 @@ fn options(plan: &Plan, runtime: &TokenStream) -> TokenStream {
         length("max_hold", plan.max_hold.as_ref()),
         length("hold_at_least", plan.hold_at_least.as_ref()),
         reentrant,
+        label,
     ]
     .into_iter()
     .flatten()

@@ -33,7 +33,7 @@ fn a_method_with_every_option() {
         quote! {
             keys = ["<self.tenant>/<user.id>", "report"], ttl = "1m30s", wait = config.wait, manager = self.locks,
             auto_renew = true, max_hold = "forever", hold_at_least = "5s", on_contention = skip,
-            or_else = Self::refused, on_lost = finish, reentrant = true, guard = held, crate = crate::facade
+            or_else = Self::refused, on_lost = finish, reentrant = true, guard = held, label = config.name, crate = crate::facade
         },
         quote! {
             async fn charge(self: Arc<Self>, user: User, config: &Config, _permit: Permit, #[cfg(test)] (a, b): (u8, u8), unused: u8)

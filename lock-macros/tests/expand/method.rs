@@ -44,6 +44,9 @@ async fn charge(
                 ::core::time::Duration::from_millis(5000u64),
             );
             options.reentrant = true;
+            options.label = ::core::option::Option::Some(
+                crate::facade::__private::label(&config.name),
+            );
             options
         },
     );

@@ -6,6 +6,7 @@ mod accepted {
     pub(crate) mod no_prelude;
     pub(crate) mod unused_allowed;
 }
+mod label;
 mod lock_key;
 mod manager;
 

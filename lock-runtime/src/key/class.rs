@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Mutex};
 use crate::sync::lock;
 
 /// The class of a lock for which the program states none.
-pub(crate) const OTHER: &str = "other";
+pub const OTHER: &str = "other";
 /// Upper bound on the templates that are remembered for the rest of the program. A program has about as many as it has
 /// routes; one that makes a template for each request would otherwise use up its memory.
 const MAX_TEMPLATES: usize = 1_024;

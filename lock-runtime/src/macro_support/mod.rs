@@ -52,6 +52,8 @@ pub struct Options {
     pub hold_at_least: Option<Duration>,
     /// `reentrant = …`
     pub reentrant: bool,
+    /// `label = …`
+    pub label: Option<Label>,
 }
 
 /// A type of value that `manager = …` accepts.
@@ -99,9 +101,9 @@ pub fn manager<M: AsLockManager + ?Sized>(manager: &M) -> Result<&LockManager, N
 }
 
 impl Options {
-    /// Sets these options. The function is the label, unless the manager sets another one.
+    /// Sets these options. Without the option `label`, the function is the label.
     fn apply(self, function: &str, to: &mut LockOptions) {
-        let Self { ttl, wait, auto_renew, max_hold, hold_at_least, reentrant } = self;
+        let Self { ttl, wait, auto_renew, max_hold, hold_at_least, reentrant, label } = self;
         *to = LockOptions {
             ttl: ttl.unwrap_or(to.ttl),
             wait: wait.unwrap_or(to.wait),
@@ -110,9 +112,20 @@ impl Options {
             hold_at_least: hold_at_least.unwrap_or(to.hold_at_least),
             reentrant,
             retry_after: to.retry_after,
-            label: if to.label.is_empty() { Label::from_end_of(function) } else { to.label },
+            label: label.unwrap_or_else(|| default_label(function)),
         };
     }
+}
+
+/// Returns the label from `label = …`. The acquisition refuses a text that is not allowed.
+pub fn label(text: &(impl AsRef<str> + ?Sized)) -> Label {
+    Label::new(text.as_ref())
+}
+
+/// Returns the label of a lock whose program sets none: the end of the name of its function or route.
+#[must_use]
+pub fn default_label(name: &str) -> Label {
+    Label::from_end_of(name)
 }
 
 /// Returns the name of a lock. The error says where the template stands.

@@ -31,7 +31,7 @@ pub(crate) async fn nothing(id: u64) {
 
 #[distributed_lock(
     key = "user:<id>", ttl = ttl, wait = "0s", auto_renew = false, max_hold = "2s", hold_at_least = "500ms",
-    manager = locks, on_contention = skip, on_lost = finish, reentrant = true, guard = held
+    manager = locks, on_contention = skip, on_lost = finish, reentrant = true, guard = held, label = "options"
 )]
 pub(crate) async fn options(
     locks: &LockManager,
