@@ -91,7 +91,7 @@ where
         wire: Wire,
     ) -> Self {
         let patience = wire.timeout().filter(|timeout| *timeout < layer.wait);
-        let guards = layer.acquire(keys, patience.unwrap_or(layer.wait));
+        let guards = layer.acquire(keys, patience.unwrap_or(layer.wait), request.extensions());
         let method = request.method().clone();
         let call = Call { layer: Arc::clone(layer), wire, method, is_cut: patience.is_some() };
         Self { state: State::Acquiring { guards, service: ready, request, call } }

@@ -3,10 +3,10 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode, Version, request::Parts};
+use http::{Extensions, Method, Request, Response, StatusCode, Version, request::Parts};
 use lock_runtime::{
-    __private::{Guards, SyncFuture},
-    LockError, LockErrorKind, LockKey, LockManager,
+    __private::{Guards, SyncFuture, class, default_label},
+    Label, LockError, LockErrorKind, LockKey, LockManager,
 };
 
 use crate::{
@@ -57,6 +57,7 @@ const MAX_HOLD: Duration = Duration::from_secs(5 * 60);
 /// | [`hold_until`](Self::hold_until): how long a request holds the lock | [`Auto`](HoldUntil::Auto) |
 /// | [`on_lost`](Self::on_lost): whether the inner service is cancelled or runs to completion if the lock is lost | [`Cancel`](OnLost::Cancel) |
 /// | [`reentrant`](Self::reentrant): whether the layer uses the lock that an outer layer with the same key already holds | `false` |
+/// | [`label`](Self::label): what operators see as the purpose of the lock | the route |
 /// | [`protocol`](Self::protocol): whether error responses are HTTP or gRPC | depends on the request's `content-type` |
 ///
 /// # Cancel safety
@@ -72,6 +73,7 @@ pub struct LockLayer {
     pub(crate) wait: Duration,
     hold_at_least: Duration,
     reentrant: bool,
+    label: Option<Arc<str>>,
     pub(crate) missing_key: MissingKey,
     pub(crate) hold_until: HoldUntil,
     pub(crate) on_lost: OnLost,
@@ -212,6 +214,7 @@ impl LockLayer {
             wait: Duration::ZERO,
             hold_at_least: Duration::ZERO,
             reentrant: false,
+            label: None,
             missing_key: MissingKey::default(),
             hold_until: HoldUntil::default(),
             on_lost: OnLost::default(),
@@ -271,6 +274,20 @@ impl LockLayer {
     #[must_use]
     pub fn reentrant(mut self, reentrant: bool) -> Self {
         self.reentrant = reentrant;
+        self
+    }
+
+    /// Sets a label, by which operators recognise for what a lock is held; see
+    /// [`Lock::label`](lock_runtime::Lock::label). A label has at most 63 bytes and no control characters; otherwise, every
+    /// request is refused (500; the log gives the reason). An empty text means no label.
+    ///
+    /// By default, the label is the route as the program has written it, such as `/users/{id}/withdraw`, of which the last
+    /// 63 bytes are kept. If the layer is not on a route of axum, for example around a gRPC server, the label is the
+    /// [class](lock_runtime::LockKey::with_class) of the key: the template, such as `<rpc.service>/<rpc.method>`. A
+    /// default label never contains what a client has sent, because anyone who may read the store can read the label.
+    #[must_use]
+    pub fn label(mut self, label: impl Into<Arc<str>>) -> Self {
+        self.label = Some(label.into());
         self
     }
 
@@ -385,16 +402,28 @@ impl LockLayer {
     }
 
     /// Acquires the locks of a request.
-    pub(crate) fn acquire(&self, keys: Found, wait: Duration) -> SyncFuture<Result<Guards, LockError>> {
+    pub(crate) fn acquire(
+        &self,
+        keys: Found,
+        wait: Duration,
+        extensions: &Extensions,
+    ) -> SyncFuture<Result<Guards, LockError>> {
+        let default;
+        let label = if let Some(label) = &self.label {
+            label
+        } else {
+            default = label_of(extensions, &keys);
+            default.as_str()
+        };
         match keys {
             Found::One(key) => {
                 let lock = self.locks.lock(key).wait(wait).hold_at_least(self.hold_at_least);
-                let lock = lock.reentrant(self.reentrant);
+                let lock = lock.reentrant(self.reentrant).label(label);
                 SyncFuture::new(Box::pin(async move { lock.acquire().await.map(Guards::from) }))
             }
             Found::Several(keys) => {
                 let locks = self.locks.all(keys).wait(wait).hold_at_least(self.hold_at_least);
-                let locks = locks.reentrant(self.reentrant);
+                let locks = locks.reentrant(self.reentrant).label(label);
                 SyncFuture::new(Box::pin(async move { locks.acquire().await.map(Guards::from) }))
             }
         }
@@ -407,6 +436,23 @@ impl LockLayer {
     }
 }
 
+/// Returns the label of a request whose layer has none: the route, or else the class of the (first) key. The program has
+/// written both; the path of the request, which a client has sent, must not get into the store.
+fn label_of(extensions: &Extensions, keys: &Found) -> Label {
+    #[cfg(feature = "axum")]
+    if let Some(route) = extensions.get::<axum::extract::MatchedPath>() {
+        return default_label(route.as_str());
+    }
+    #[cfg(not(feature = "axum"))]
+    let _ = extensions;
+    let key = match keys {
+        Found::One(key) => Some(key),
+        Found::Several(keys) => keys.first(),
+    };
+    let class = key.map(LockKey::class).filter(|class| *class != class::OTHER);
+    default_label(class.unwrap_or_default())
+}
+
 impl fmt::Debug for LockLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockLayer")
@@ -415,6 +461,7 @@ impl fmt::Debug for LockLayer {
             .field("wait", &self.wait)
             .field("hold_at_least", &self.hold_at_least)
             .field("reentrant", &self.reentrant)
+            .field("label", &self.label)
             .field("missing_key", &self.missing_key)
             .field("hold_until", &self.hold_until)
             .field("on_lost", &self.on_lost)

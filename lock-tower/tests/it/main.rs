@@ -9,6 +9,8 @@ mod grpc;
 mod grpc_service;
 mod hold;
 #[cfg(feature = "axum")]
+mod label;
+#[cfg(feature = "axum")]
 mod multi_lock;
 #[cfg(feature = "axum")]
 mod options;
