@@ -167,7 +167,9 @@ pub use lock::{Lock, MultiLock};
 #[cfg(feature = "macros")]
 #[doc(inline)]
 pub use lock_macros::{distributed_lock, lock_key};
-pub use manager::{AlreadySet, LeaderWatch, LockManager, LockScan, global, set_global, with_manager};
+pub use manager::{
+    AlreadySet, LeaderWatch, LockManager, LockScan, ManagerStatus, global, set_global, with_manager,
+};
 pub use section::{OnLost, Run, current, ensure_locked};
 pub use token::{FencingToken, OwnerToken};
 
@@ -188,6 +190,7 @@ mod assertions {
         send_and_sync::<crate::HeldLocks>();
         send_and_sync::<crate::LockKey>();
         send_and_sync::<crate::LockError>();
+        send_and_sync::<crate::ManagerStatus>();
         send_and_sync::<crate::FencingToken>();
     }
 

@@ -22,8 +22,7 @@
 //! A store that connects to a server should log each outage only once, however many callers notice it: at `WARN` when
 //! the outage begins, and at `INFO` when it is over. If the server refuses this client
 //! [permanently](LockError::is_permanent), the store should log this at `ERROR`. If the outage begins with the refusal,
-//! this line replaces the one at `WARN`. Each line should contain the server's address. This crate's stores log these
-//! lines themselves; the library does not log them for other stores.
+//! this line replaces the one at `WARN`. Each line should contain the server's address. The library logs none of these.
 
 use std::{any::Any, fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
@@ -40,6 +39,7 @@ mod kits;
 mod lock_id;
 mod operate;
 mod reports;
+mod status;
 pub(crate) mod stores;
 
 #[cfg(any(feature = "postgres", feature = "redis"))]
@@ -51,6 +51,7 @@ pub use self::{
     hand_over::HandOver,
     operate::{LockState, Operate, Page, RevocationNotifier, Revoke, Revoked, Scan},
     reports::{LossNotifier, Progress},
+    status::ServerStatus,
 };
 pub(crate) use self::{
     common::client_name::of_this_process as client_name,
@@ -83,14 +84,18 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Checks that the store responds, and connects to it first if necessary.
-    ///
-    /// An error means that locks cannot be acquired at present, and gives the reason.
+    /// Checks that the store responds, and connects to it first if necessary. An error means that locks cannot be acquired
+    /// at present, and gives the reason.
     ///
     /// # Cancel safety
     /// May be dropped at any time.
     fn ping(&self) -> BoxFuture<'_, Result<(), LockError>> {
         Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// Returns what this process knows of the servers, without asking them; see [`ServerStatus`]. The default is none.
+    fn status(&self) -> Vec<ServerStatus> {
+        Vec::new()
     }
 
     /// Asks for one lock, and waits for it as long as `request.wait` allows. If another client still has the lock when

@@ -46,12 +46,17 @@ impl InFlight {
         }
     }
 
+    /// Returns the number of operations.
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Ordering::SeqCst)
+    }
+
     /// Completes when the count is zero.
     ///
     /// # Cancel safety
     /// Cancel safe.
     pub(crate) async fn drained(&self) {
-        let is_none = || (self.count.load(Ordering::SeqCst) == 0).then_some(());
+        let is_none = || (self.count() == 0).then_some(());
         while check_or_wait(&self.none, is_none).await.is_none() {}
     }
 }

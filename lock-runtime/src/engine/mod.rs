@@ -54,7 +54,12 @@ pub(crate) struct Engine {
     pub(crate) asking: Arc<InFlight>,
     /// The waiting acquisitions.
     pub(crate) waiting: Arc<Waiting>,
+    /// The number of acquisitions that wait for a lock or for the store's answer.
+    pub(crate) unanswered: Arc<InFlight>,
+    /// The number of locks that are held or requested.
     held: AtomicUsize,
+    /// The number of locks that are requested and not held.
+    requested: AtomicUsize,
     /// The process in which the managers work; `None` if no other process sees the locks of the store.
     process: Option<Process>,
     shut_down: AtomicBool,
@@ -78,7 +83,9 @@ impl Engine {
             limits,
             metrics,
             asking: Arc::default(),
+            unanswered: Arc::default(),
             held: AtomicUsize::new(0),
+            requested: AtomicUsize::new(0),
             shut_down: AtomicBool::new(false),
             shutting_down: Notify::new(),
         })
@@ -95,6 +102,12 @@ impl Engine {
 
     pub(crate) fn cleanup(&self) -> Cleanup {
         Cleanup(Arc::<Releaser>::clone(&self.releaser))
+    }
+
+    /// Returns the number of locks that are held.
+    pub(crate) fn held(&self) -> usize {
+        let requested = self.requested.load(Ordering::Relaxed);
+        self.held.load(Ordering::Relaxed).saturating_sub(requested)
     }
 
     pub(crate) fn check_open(&self) -> Result<(), LockError> {

@@ -31,6 +31,7 @@ impl Engine {
         background::check()?;
         self.check_caller()?;
         *permit.counted.get_mut() = true;
+        self.requested.fetch_add(1, Ordering::Relaxed);
         if self.held.fetch_add(1, Ordering::Relaxed) >= self.limits.held {
             let most = self.limits.held;
             let message = format!("{most} locks are already held or requested, the limit of this manager");
@@ -58,6 +59,9 @@ impl Permit {
     pub(crate) fn entered(&mut self) {
         if std::mem::replace(&mut self.is_asking, false) {
             self.engine.asking.end();
+            if *self.counted.get_mut() {
+                self.engine.requested.fetch_sub(1, Ordering::Relaxed);
+            }
         }
     }
 

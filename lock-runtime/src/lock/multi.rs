@@ -209,7 +209,7 @@ async fn wait_for_others(
             let acquired = match started {
                 Ok(Started::Acquired(guard)) => Ok(guard),
                 Ok(Started::Waits { pending, .. }) => {
-                    let _waits = acquisition.waits();
+                    let _waits = (acquisition.waits(), InFlightGuard::new(Arc::clone(&engine.unanswered)));
                     pending.await
                 }
                 Err(error) => Err(error),

@@ -3,11 +3,13 @@
 pub(crate) mod global;
 mod leader;
 mod operate;
+mod status;
 
 pub use self::{
     global::{AlreadySet, global, set_global, with_manager},
     leader::LeaderWatch,
     operate::LockScan,
+    status::ManagerStatus,
 };
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -99,7 +101,8 @@ impl LockManager {
         crate::backend::stores::store(url).map(Self::from_backend)
     }
 
-    /// Checks that the store responds, connecting first if necessary. Use it in a readiness probe.
+    /// Checks that the store responds, connecting first if necessary. Use it in a readiness probe; [`status`](Self::status)
+    /// returns what is known without asking the store.
     ///
     /// # Errors
     /// Returns the error with which an acquisition would currently fail:

@@ -32,6 +32,7 @@ mod runtimes;
 pub mod self_test;
 mod shutdown;
 mod spoilt_key;
+mod status;
 pub mod torture;
 mod unnotified;
 mod unpolled;
@@ -71,6 +72,7 @@ pub fn all() -> Vec<Case> {
         killed::cases(),
         paused::cases(),
         outage::cases(),
+        status::cases(),
         loss::cases(),
         minority::cases(),
         loss_reasons::cases(),

@@ -4,6 +4,51 @@ use super::{Edit::Rust, Mutant};
 
 pub const MUTANTS: &[Mutant] = &[
     Mutant {
+        name: "an_old_answer_shows_a_server_that_is_away_as_reachable",
+        edits: &[Rust {
+            file: "backend/common/outage.rs",
+            from: "sent.as_nanos() > self.failed.load(Ordering::SeqCst)",
+            to: "mutant!() || sent.as_nanos() > self.failed.load(Ordering::SeqCst)",
+        }],
+        caught_by: &[
+            "unit backend::common::outage::tests::only_the_answer_to_a_later_request_shows_that_the_server_is_back",
+        ],
+    },
+    Mutant {
+        name: "a_server_that_fails_again_is_still_shown_as_reachable",
+        edits: &[Rust {
+            file: "backend/common/outage.rs",
+            from: "        self.failed.store(now.as_nanos(), Ordering::SeqCst);
+        self.reached.store(0, Ordering::SeqCst);",
+            to: "        self.failed.store(now.as_nanos(), Ordering::SeqCst);
+        if !mutant!() {
+            self.reached.store(0, Ordering::SeqCst);
+        }",
+        }],
+        caught_by: &[
+            "unit backend::common::outage::tests::the_status_follows_the_outages",
+            "redis::status::down::an_outage_is_shown_until_it_is_over",
+        ],
+    },
+    Mutant {
+        name: "half_of_the_servers_count_as_a_majority",
+        edits: &[Rust {
+            file: "manager/status.rs",
+            from: "reachable > self.servers.len() / 2",
+            to: "reachable + usize::from(mutant!()) > self.servers.len() / 2",
+        }],
+        caught_by: &["unit manager::status::tests::a_majority_of_the_servers_is_enough_and_needed"],
+    },
+    Mutant {
+        name: "an_acquisition_in_progress_counts_as_a_held_lock",
+        edits: &[Rust {
+            file: "engine/mod.rs",
+            from: "saturating_sub(requested)",
+            to: "saturating_sub(if mutant!() { 0 } else { requested })",
+        }],
+        caught_by: &["unit manager::status::tests::locks_waiters_and_doubts_are_counted"],
+    },
+    Mutant {
         name: "a_holder_that_is_late_is_not_recorded",
         edits: &[Rust {
             file: "engine/hold/turn.rs",

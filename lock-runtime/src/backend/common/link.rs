@@ -7,7 +7,7 @@ use super::{
     outage::Outage,
     single_flight::{Attempt, SingleFlight},
 };
-use crate::{LockError, background, time::clock::Instant};
+use crate::{LockError, backend::ServerStatus, background, time::clock::Instant};
 
 /// Makes the sessions of a store.
 pub(in crate::backend) trait Sessions: fmt::Debug + Send + Sync + 'static {
@@ -43,6 +43,11 @@ impl<S: Sessions> Link<S> {
 
     pub(in crate::backend) fn sessions(&self) -> &S {
         &self.sessions
+    }
+
+    /// Returns what is known of the servers.
+    pub(in crate::backend) fn status(&self) -> Vec<ServerStatus> {
+        vec![self.outage.status()]
     }
 
     /// Returns the current session, or makes a session if none is usable.

@@ -46,6 +46,7 @@ pub(crate) struct Releaser {
     background: Background,
     metrics: Arc<Metrics>,
     pending: Arc<InFlight>,
+    doubtful: Arc<InFlight>,
     numbers: AtomicU64,
     queue: Mutex<Queue>,
     /// When the latest answered probe began.
@@ -68,6 +69,7 @@ impl Releaser {
             background,
             metrics,
             pending: Arc::default(),
+            doubtful: Arc::default(),
             numbers: AtomicU64::new(0),
             queue: Mutex::default(),
             answered: Mutex::new(Instant::now()),
@@ -75,6 +77,11 @@ impl Releaser {
             probe_now: Notify::new(),
             pause,
         })
+    }
+
+    /// Returns the number of releases that have failed so far and are repeated.
+    pub(crate) fn in_doubt(&self) -> usize {
+        self.doubtful.count()
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -144,7 +151,10 @@ impl Releaser {
 
     /// Puts a failed release among the releases in doubt, and starts the prober if necessary.
     fn doubt(self: &Arc<Self>, mut entry: Entry) {
-        entry.in_doubt.get_or_insert_with(|| self.metrics.in_doubt(entry.releasable.key().class()));
+        entry.in_doubt.get_or_insert_with(|| {
+            let counted = self.metrics.in_doubt(entry.releasable.key().class());
+            (counted, InFlightGuard::new(Arc::clone(&self.doubtful)))
+        });
         let mut queue = self.queue();
         queue.doubt(entry);
         if !mem::replace(&mut queue.prober_runs, true) {

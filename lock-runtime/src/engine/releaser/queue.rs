@@ -30,7 +30,7 @@ pub(super) struct Entry {
     /// How often the release has come into doubt.
     doubts: u32,
     /// Counts the entry in the metrics once it has come into doubt.
-    pub(super) in_doubt: Option<Counted>,
+    pub(super) in_doubt: Option<(Counted, InFlightGuard)>,
     _pending: InFlightGuard,
 }
 

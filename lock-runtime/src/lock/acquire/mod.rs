@@ -21,6 +21,7 @@ use crate::{
     engine::{
         Engine,
         cohort::{self, Entry, Follower, Leader, Waited},
+        in_flight::InFlightGuard,
         permit::Permit,
         renewal::Renewals,
         request::Request,
@@ -59,7 +60,7 @@ async fn acquire_here(engine: &Arc<Engine>, request: &Request) -> Result<LockGua
             Ok(Started::Waits { pending, task }) => (pending, task),
             Err(error) => break Err(error),
         };
-        let _waits = acquisition.waits();
+        let _waits = (acquisition.waits(), InFlightGuard::new(Arc::clone(&engine.unanswered)));
         match unpolled::watch(&engine.waiting, id, &request.lock, Withheld::Lead, task, pending).await {
             Some(acquired) => break acquired,
             None if request.wait.end().has_passed() => break Err(not_polled()),

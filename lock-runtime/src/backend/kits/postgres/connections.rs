@@ -24,9 +24,12 @@ use super::{
 };
 use crate::{
     LockError,
-    backend::common::{
-        cold::cold, hedged::hedged, outage::Outage, renewable::cannot_renew, server_clock::ServerClock,
-        single_flight::PAUSE,
+    backend::{
+        ServerStatus,
+        common::{
+            cold::cold, hedged::hedged, outage::Outage, renewable::cannot_renew, server_clock::ServerClock,
+            single_flight::PAUSE,
+        },
     },
     background,
     hash::HashMap,
@@ -95,6 +98,11 @@ impl Connections {
             keeps_sessions: Arc::default(),
             pool_is_fit: AtomicBool::new(false),
         }
+    }
+
+    /// Returns what is known of the server.
+    pub(crate) fn status(&self) -> ServerStatus {
+        self.outage.status()
     }
 
     /// Makes a connection for renewals if there is none: the first renewal may have no time to connect.
@@ -189,12 +197,16 @@ impl Connections {
             };
             let cause = match answer {
                 Ok(rows) => {
+                    self.outage.answered(sent);
                     taken.give_back();
                     return Ok(Answer { rows, sent, repeated: may_have_run, unnotified: refusal });
                 }
                 Err(cause) => cause,
             };
             let meaning = Meaning::of(&cause);
+            if meaning != Meaning::Broken {
+                self.outage.answered(sent);
+            }
             match meaning {
                 Meaning::Conflict if conflicts < CONFLICTS => {
                     taken.give_back();
@@ -378,9 +390,11 @@ pub(crate) async fn ping(connections: &Connections) -> Result<(), LockError> {
         return Ok(());
     }
     let limit = connections.config.response_timeout;
+    let sent = Instant::now();
     let fit = timeout(limit, connections.check(&mut checkout, Lane::Here)).await;
     let fit = fit.unwrap_or_else(|_| Err(error::silent(limit, &connections.config)));
     if fit.is_ok() {
+        connections.outage.answered(sent);
         checkout.give_back();
     } else {
         checkout.give_up();

@@ -23,7 +23,7 @@ use super::{
 use crate::{
     LockError, LockErrorKind, LockKey,
     backend::{
-        BoxFuture,
+        BoxFuture, ServerStatus,
         common::{cold::cold, hints::Hints},
         kits::redis::{config::Config, error::Failure, net::Server},
     },
@@ -91,6 +91,11 @@ impl Nodes {
     /// runtime has no open connection.
     pub(super) fn proposal(&self, now: Instant) -> u64 {
         self.lines().map(|line| line.connection.clock().at(now + FENCE_LEAD)).max().unwrap_or_default()
+    }
+
+    /// Returns what is known of each node.
+    pub(crate) fn status(&self) -> Vec<ServerStatus> {
+        self.of.iter().map(|node| node.server().status()).collect()
     }
 
     /// Returns the names by which the same store is recognized. One name lists the addresses of all nodes, each with

@@ -18,6 +18,7 @@ use crate::{
     LockError, LockErrorKind,
     backend::{
         Acquire, Acquired, Backend, BoxFuture, Capabilities, Credentials, LeaseId, Mode, Renew, Renewal,
+        ServerStatus,
         common::credentials::Provider,
         kits::postgres::{
             config::Config,
@@ -123,6 +124,10 @@ impl Backend for Postgres {
         let written = config.table.has_schema().then(|| config.name());
         let identity = connections.fitness.identity().map(|identity| format!("postgres:{identity}"));
         written.into_iter().chain(identity).collect()
+    }
+
+    fn status(&self) -> Vec<ServerStatus> {
+        vec![self.shared.connections.status()]
     }
 
     fn ping(&self) -> BoxFuture<'_, Result<(), LockError>> {

@@ -452,6 +452,7 @@ impl Keeper {
         match answer {
             Ok(rows) => {
                 session.answered(sent);
+                self.outage.answered(sent);
                 (self.sent, self.answered) = (sent, Instant::now());
                 Ok(rows)
             }
@@ -469,6 +470,7 @@ impl Keeper {
                     Meaning::Conflict | Meaning::Locked | Meaning::Refused => {}
                 }
                 session.answered(sent);
+                self.outage.answered(sent);
                 Err(if meaning == Meaning::Locked { Failure::Locked(error) } else { Failure::Refused(error) })
             }
         }

@@ -17,7 +17,7 @@ use self::{config::Config, shared::Shared};
 use crate::{
     LockError,
     backend::{
-        Acquire, Acquired, Backend, BoxFuture, Capabilities, Credentials, Mode,
+        Acquire, Acquired, Backend, BoxFuture, Capabilities, Credentials, Mode, ServerStatus,
         common::{credentials::Provider, link::Link},
     },
 };
@@ -88,6 +88,10 @@ impl Backend for PostgresAdvisory {
 
     fn names(&self) -> Vec<String> {
         self.link.sessions().names()
+    }
+
+    fn status(&self) -> Vec<ServerStatus> {
+        self.link.status()
     }
 
     fn ping(&self) -> BoxFuture<'_, Result<(), LockError>> {

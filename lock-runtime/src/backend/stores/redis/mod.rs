@@ -27,7 +27,7 @@ use crate::{
     LockError, LockErrorKind, LockKey,
     backend::{
         Acquire, Acquired, Backend, BoxFuture, Capabilities, Credentials, LeaseId, Mode, Operate, Renew,
-        Renewal, RevocationNotifier, Wait,
+        Renewal, RevocationNotifier, ServerStatus, Wait,
         common::{cold::cold, credentials::Provider},
         kits::redis::{
             config::Config,
@@ -167,6 +167,10 @@ impl Backend for Redis {
         let (address, db) = self.config().store();
         // One server may have several addresses.
         self.server_name().into_iter().chain([format!("redis://{address}/{db}")]).collect()
+    }
+
+    fn status(&self) -> Vec<ServerStatus> {
+        vec![self.connections.server().status()]
     }
 
     fn ping(&self) -> BoxFuture<'_, Result<(), LockError>> {

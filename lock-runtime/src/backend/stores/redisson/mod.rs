@@ -9,7 +9,7 @@ use self::protocol::{FenceSource, RLock};
 use crate::{
     LockError,
     backend::{
-        Acquire, Acquired, Backend, BoxFuture, Capabilities, Credentials, Mode, Renew,
+        Acquire, Acquired, Backend, BoxFuture, Capabilities, Credentials, Mode, Renew, ServerStatus,
         common::credentials::Provider,
         kits::{
             redis::config::Config,
@@ -90,6 +90,10 @@ impl Backend for Redisson {
 
     fn names(&self) -> Vec<String> {
         self.shared.nodes.names("redisson")
+    }
+
+    fn status(&self) -> Vec<ServerStatus> {
+        self.shared.nodes.status()
     }
 
     fn ping(&self) -> BoxFuture<'_, Result<(), LockError>> {

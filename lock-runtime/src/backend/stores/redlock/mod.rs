@@ -9,7 +9,7 @@ use self::protocol::StringLock;
 use crate::{
     LockError,
     backend::{
-        Acquire, Acquired, Backend, BoxFuture, Capabilities, Credentials, Mode, Renew,
+        Acquire, Acquired, Backend, BoxFuture, Capabilities, Credentials, Mode, Renew, ServerStatus,
         common::{credentials::Provider, settings::invalid},
         kits::{
             redis::config::Config,
@@ -123,6 +123,10 @@ impl Backend for Redlock {
 
     fn names(&self) -> Vec<String> {
         self.shared.nodes.names("redlock")
+    }
+
+    fn status(&self) -> Vec<ServerStatus> {
+        self.shared.nodes.status()
     }
 
     fn ping(&self) -> BoxFuture<'_, Result<(), LockError>> {

@@ -27,7 +27,9 @@ use self::{
 };
 use crate::{
     LockError,
-    backend::{Acquire, Acquired, Backend, BoxFuture, Capabilities, Mode, Wait, common::link::Link},
+    backend::{
+        Acquire, Acquired, Backend, BoxFuture, Capabilities, Mode, ServerStatus, Wait, common::link::Link,
+    },
 };
 
 /// A ZooKeeper ensemble as a store.
@@ -83,6 +85,10 @@ impl Backend for ZooKeeper {
 
     fn names(&self) -> Vec<String> {
         self.link.sessions().config.stores()
+    }
+
+    fn status(&self) -> Vec<ServerStatus> {
+        self.link.status()
     }
 
     fn ping(&self) -> BoxFuture<'_, Result<(), LockError>> {

@@ -292,6 +292,9 @@ impl Connection {
                 Poll::Pending => return Err(Failure::timed_out(self.response_timeout)),
             }
         };
+        if answer.as_ref().err().is_none_or(|error| Refusal::of(error) != Refusal::Broken) {
+            self.outage.answered(unanswered.sent);
+        }
         unanswered.disarm();
         self.silent.store(0, Ordering::Relaxed);
         self.waits_since.store(0, Ordering::Relaxed);

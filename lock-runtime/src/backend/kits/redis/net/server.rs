@@ -11,7 +11,10 @@ use super::{
     sentinels::{SentinelSet, Sentinels},
     topology::Topology,
 };
-use crate::{LockError, backend::common::outage::Outage};
+use crate::{
+    LockError,
+    backend::{ServerStatus, common::outage::Outage},
+};
 
 #[derive(Debug)]
 pub(crate) struct Server {
@@ -62,6 +65,11 @@ impl Server {
     /// Returns whether a replica may be made the primary, to which the store then connects.
     pub(super) fn may_fail_over(&self) -> bool {
         self.topology.may_fail_over()
+    }
+
+    /// Returns what is known of the server.
+    pub(crate) fn status(&self) -> ServerStatus {
+        self.outage.status()
     }
 
     pub(super) fn outage(&self) -> &Arc<Outage> {

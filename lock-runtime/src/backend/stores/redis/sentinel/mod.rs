@@ -9,6 +9,7 @@ use crate::{
     LockError,
     backend::{
         Acquire, Acquired, Backend, BoxFuture, Capabilities, Credentials, Operate, Renew, RevocationNotifier,
+        ServerStatus,
         common::credentials::Provider,
         kits::redis::net::{SentinelSet, Server},
     },
@@ -106,6 +107,10 @@ impl Backend for RedisSentinel {
 
     fn names(&self) -> Vec<String> {
         self.primary.server_name().into_iter().chain(self.names.iter().cloned()).collect()
+    }
+
+    fn status(&self) -> Vec<ServerStatus> {
+        self.primary.status()
     }
 
     fn ping(&self) -> BoxFuture<'_, Result<(), LockError>> {
