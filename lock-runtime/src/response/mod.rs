@@ -210,7 +210,7 @@ fn escape(json: &mut String, text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::LockKey;
+    use crate::{LockHolder, LockKey};
 
     #[test]
     fn seconds_are_rounded_up_and_never_zero() {
@@ -244,7 +244,9 @@ mod tests {
             (Kind::Unsupported, 500, Code::Internal, "failed", None),
             (Kind::NoManager, 500, Code::Internal, "failed", None),
         ] {
+            let holder = LockHolder::new().with_client("secret:1@secret").with_label("secret");
             let error = LockError::new(kind, "secret text of the store")
+                .with_holder(Some(std::sync::Arc::new(holder)))
                 .with_key(&LockKey::new("secret:key").expect("valid"))
                 .with_retry_after(Some(Duration::from_secs(30)))
                 .advising(Duration::from_millis(1500));
@@ -256,7 +258,9 @@ mod tests {
             assert_eq!(shown, retry_after, "{kind:?}");
             assert_eq!(answer.retry_after().is_some(), retry_after.is_some(), "{kind:?}");
             assert_eq!(answer.status_details().is_some(), retry_after.is_some(), "{kind:?}");
-            assert!(!format!("{answer:?} {}", answer.body()).contains("secret"), "{kind:?}");
+            let sent = (answer.headers(), answer.body(), answer.grpc_headers(), answer.status_details());
+            let details = String::from_utf8_lossy(sent.3.as_deref().unwrap_or_default()).into_owned();
+            assert!(!format!("{answer:?} {sent:?} {details}").contains("secret"), "{kind:?}");
         }
     }
 

@@ -1,13 +1,19 @@
 //! Responses to requests that do not get their lock.
 
-use std::{pin::pin, time::Duration};
+use std::{
+    pin::pin,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use axum::{Router, routing::post};
-use http::StatusCode;
-use lock_runtime::{Limits, LockManager};
+use http::{HeaderValue, StatusCode};
+use http_body_util::BodyExt;
+use lock_runtime::{Limits, LockError, LockManager};
 use lock_tower::LockLayer;
+use tower::ServiceExt;
 
-use crate::support::{DEADLINE, key, send, soon, store};
+use crate::support::{DEADLINE, key, request, send, soon, store};
 
 fn app(locks: &LockManager, change: impl FnOnce(LockLayer) -> LockLayer) -> Router {
     let lock = change(LockLayer::new(locks.clone(), "user:<id>").expect("a template"));
@@ -107,6 +113,41 @@ async fn a_failing_store_is_503_and_never_contention() {
     }
     memory.set_failing(false);
     assert_eq!(send(&app, "POST", "/canary").await.status, 200);
+}
+
+/// The error names the holder for the log; no answer does, in either protocol.
+#[tokio::test]
+async fn no_client_learns_who_holds_the_lock() {
+    let (memory, locks) = store();
+    let seen = Arc::new(Mutex::new(None));
+    let record = Arc::clone(&seen);
+    let app = app(&locks, move |lock| {
+        lock.on_rejection(move |rejection| {
+            let holder = rejection.error().and_then(LockError::holder).cloned();
+            *record.lock().expect("not poisoned") = holder;
+            rejection.response()
+        })
+    });
+    // Another client, so that the answer of the store states the label.
+    let theirs = LockManager::new(memory);
+    let guard = theirs.lock("user:canary").label("secret job").acquire().await.expect("free");
+    for content_type in ["application/json", "application/grpc"] {
+        let mut request = request("POST", "/canary");
+        request.headers_mut().insert("content-type", HeaderValue::from_static(content_type));
+        let response = app.clone().oneshot(request).await.expect("infallible");
+        let (parts, body) = response.into_parts();
+        let body = body.collect().await.expect("a body").to_bytes();
+        let holder = seen.lock().expect("not poisoned").take().expect("the store has stated it");
+        assert_eq!(holder.label(), Some("secret job"));
+        let client = holder.client().expect("this process").to_owned();
+        let (_, host) = client.split_once('@').expect("a host");
+        let bytes = parts.headers.iter().flat_map(|(_, value)| value.as_bytes()).chain(&body);
+        let sent = String::from_utf8_lossy(&bytes.copied().collect::<Vec<_>>()).into_owned();
+        let token = guard.fencing_token().get().to_string();
+        for secret in ["secret", "canary", &client, host, &token] {
+            assert!(!sent.contains(secret), "{content_type}: {secret} in {sent}");
+        }
+    }
 }
 
 #[tokio::test]
