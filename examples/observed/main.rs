@@ -1,4 +1,4 @@
-//! Metrics of locks for Prometheus: `cargo run --example observed --features metrics`, with
+//! Metrics of locks for Prometheus: `cargo run --example observed --features inspect,metrics`, with
 //! `LOCK_URL=redis://127.0.0.1:6379` for locks that several processes share.
 //!
 //! ```text
@@ -14,10 +14,13 @@
 //!
 //! # Whether the store answers, for the readiness probe.
 //! curl -i localhost:3000/ready
+//!
+//! # Who holds what, and who waits; also for a browser.
+//! curl localhost:3000/locks/locks/account:42
 //! ```
 //!
-//! `alerts.yml` has three alerts for Prometheus, and `dashboard.json` a dashboard for Grafana. The metrics are for the inside
-//! of a network: serve them on a port of their own in production.
+//! `alerts.yml` has three alerts for Prometheus, and `dashboard.json` a dashboard for Grafana. The metrics and the page
+//! `/locks` are for the inside of a network: serve them on a port of their own in production.
 
 #[path = "../support/signals.rs"]
 mod signals;
@@ -30,8 +33,8 @@ use axum::{
     http::StatusCode,
     routing::{get, post},
 };
-use lock_runtime::{LockManager, metrics::BUCKETS};
-use lock_tower::{HeldLock, LockLayer};
+use lock_runtime::{LockManager, backend::ServerStatus, metrics::BUCKETS};
+use lock_tower::{HeldLock, LockLayer, inspect_router};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::net::TcpListener;
 
@@ -45,7 +48,14 @@ async fn metrics(State(recorder): State<PrometheusHandle>) -> String {
     recorder.render()
 }
 
+/// Asks the store only if it is unknown whether the store can be reached.
 async fn ready(State(locks): State<LockManager>) -> (StatusCode, String) {
+    let status = locks.status();
+    let is_recent = |age: Duration| age < Duration::from_secs(5);
+    let answered = |server: &ServerStatus| server.last_answer_age().is_some_and(is_recent);
+    if status.is_reachable() && status.servers.iter().any(answered) {
+        return (StatusCode::OK, "the store has answered within the last 5 s\n".into());
+    }
     match tokio::time::timeout(Duration::from_secs(1), locks.ping()).await {
         Ok(Ok(())) => (StatusCode::OK, "the store answers\n".into()),
         Ok(Err(error)) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")),
@@ -63,6 +73,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let app = Router::new()
         .route("/accounts/{id}/withdraw", post(withdraw).route_layer(lock))
         .route("/ready", get(ready).with_state(locks.clone()))
+        .nest("/locks", inspect_router(locks.clone()))
         .route("/metrics", get(metrics).with_state(recorder));
     axum::serve(TcpListener::bind(("127.0.0.1", port)).await?, app)
         .with_graceful_shutdown(signals::stop())

@@ -126,6 +126,7 @@ mod guard;
 mod hash;
 mod holder;
 mod idle;
+mod json;
 mod key;
 mod label;
 mod lock;
@@ -155,6 +156,10 @@ mod token;
 #[doc(hidden)]
 pub mod __private {
     pub use crate::macro_support::*;
+    /// For pages and programs that show locks to operators.
+    pub mod json {
+        pub use crate::json::{lock, text, timestamp};
+    }
 }
 
 pub use engine::Limits;

@@ -358,12 +358,15 @@
 //!
 //! * `axum` (enabled by default): keys from route parameters, and [`HeldLock`] and [`HeldLocks`] as extractors for
 //!   handlers.
+//! * `inspect`: the function `inspect_router` returns a page for operators that shows who holds which lock, and who waits.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod body;
 mod future;
 mod hold_until;
+#[cfg(feature = "inspect")]
+mod inspect;
 mod key;
 mod keys;
 mod layer;
@@ -376,6 +379,9 @@ mod template;
 pub use body::{ResponseBody, ResponseBodyError};
 pub use future::ResponseFuture;
 pub use hold_until::HoldUntil;
+#[cfg(feature = "inspect")]
+#[cfg_attr(docsrs, doc(cfg(feature = "inspect")))]
+pub use inspect::inspect_router;
 pub use key::{KeyExtractor, KeyRejection};
 pub use layer::LockLayer;
 pub use lock_runtime::{HeldLock, HeldLocks, OnLost};

@@ -2,9 +2,9 @@
 //!
 //! No answer names the key or repeats a store's message; both go into the log.
 
-use std::{borrow::Cow, fmt::Write as _, time::Duration};
+use std::{borrow::Cow, time::Duration};
 
-use crate::{LockError, LockErrorKind, log_limiter::LogLimiter};
+use crate::{LockError, LockErrorKind, json::escape, log_limiter::LogLimiter};
 
 #[cfg(feature = "axum")]
 mod axum;
@@ -194,19 +194,6 @@ fn whole_seconds(length: Duration) -> u64 {
     length.as_secs().saturating_add(u64::from(length.subsec_nanos() > 0)).max(1)
 }
 
-/// Appends `text` as the inside of a JSON string (RFC 8259 §7).
-fn escape(json: &mut String, text: &str) {
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => json.extend(['\\', c]),
-            c if c < ' ' => {
-                let _ = write!(json, "\\u{:04x}", u32::from(c));
-            }
-            c => json.push(c),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -218,13 +205,6 @@ mod tests {
             assert_eq!(whole_seconds(Duration::from_millis(millis)), seconds);
         }
         assert_eq!(whole_seconds(Duration::MAX), u64::MAX);
-    }
-
-    #[test]
-    fn detail_stays_inside_its_string() {
-        let mut json = String::new();
-        escape(&mut json, "a\"b\\c\nd\u{1f}é\u{7f}");
-        assert_eq!(json, "a\\\"b\\\\c\\u000ad\\u001fé\u{7f}");
     }
 
     #[test]

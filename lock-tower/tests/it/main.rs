@@ -8,6 +8,8 @@ mod grpc;
 #[cfg(feature = "axum")]
 mod grpc_service;
 mod hold;
+#[cfg(feature = "inspect")]
+mod inspect;
 #[cfg(feature = "axum")]
 mod label;
 #[cfg(feature = "axum")]
