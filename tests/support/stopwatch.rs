@@ -113,6 +113,11 @@ impl Took {
     }
 }
 
+/// Whether more than half of these took no longer than `limit`, apart from the delays by the machine.
+pub fn most_within(took: &[Took], limit: Duration) -> bool {
+    took.iter().filter(|took| took.within(limit)).count() > took.len() / 2
+}
+
 impl fmt::Debug for Took {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} on a machine that was late by {:?}", self.real, self.late)

@@ -19,6 +19,7 @@ use crate::support::{
     Random,
     postgres_server::PostgresServer,
     proxy::{Flow, Proxy, Upstream, Way},
+    stopwatch::Moment,
 };
 
 /// A server with documents, each of which counts the writes that came after one with a larger token.
@@ -168,7 +169,7 @@ async fn no_other_is_granted_the_lock_while_the_transaction_is_open() {
             let lock = locks.lock("k").wait(LONG);
             tokio::spawn(async move {
                 let guard = lock.acquire().await.unwrap();
-                let entered = Instant::now();
+                let entered = Moment::now();
                 guard.release().await.unwrap();
                 entered
             })
@@ -186,11 +187,11 @@ async fn no_other_is_granted_the_lock_while_the_transaction_is_open() {
         }
         tokio::time::sleep(300 * MS).await;
         assert!(waiters.iter().all(|waiter| !waiter.is_finished()), "the transaction is open");
-        let ended = Instant::now();
+        let ended = Moment::now();
         transaction.commit().await.unwrap();
         for waiter in waiters {
             let entered = waiter.await.unwrap();
-            assert!(entered >= ended && entered < ended + 1500 * MS, "{:?}", entered - ended);
+            assert!(entered >= ended && entered.since(ended).within(1500 * MS), "{:?}", entered.since(ended));
         }
     }
 }
@@ -354,16 +355,16 @@ async fn an_attempt_at_a_row_that_is_locked_ends_at_once() {
     let mut session = server.session();
     session.query("BEGIN").unwrap();
     session.query("SELECT FROM distributed_locks WHERE name = 'k' FOR UPDATE").unwrap();
-    let began = Instant::now();
+    let began = Moment::now();
     assert!(locks.lock("k").try_acquire().await.unwrap().is_none());
-    assert!(began.elapsed() < 500 * MS, "{:?}", began.elapsed());
+    assert!(began.within(500 * MS), "{:?}", began.took());
     let error = locks.lock("k").wait(300 * MS).acquire().await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Timeout, "{error}");
     let lock = locks.lock("k").wait(LONG);
     let waiter = tokio::spawn(async move { lock.acquire().await.unwrap().release().await.unwrap() });
     tokio::time::sleep(100 * MS).await;
     session.query("ROLLBACK").unwrap();
-    let began = Instant::now();
+    let began = Moment::now();
     waiter.await.unwrap();
-    assert!(began.elapsed() < 300 * MS, "{:?}", began.elapsed());
+    assert!(began.within(300 * MS), "{:?}", began.took());
 }

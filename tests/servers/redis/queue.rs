@@ -5,7 +5,12 @@ use std::time::{Duration, Instant};
 use lock_runtime::{LockErrorKind, LockManager, backend::redis::GroupCommit};
 
 use super::{LONG, connected, url};
-use crate::support::{redis_server::RedisServer, resp::Value, stopwatch::Moment, until};
+use crate::support::{
+    redis_server::RedisServer,
+    resp::Value,
+    stopwatch::{Moment, Took},
+    until,
+};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -400,7 +405,7 @@ async fn a_lock_that_is_left_open_is_open_to_all_but_us() {
 
 /// Puts dead waiters whose places have these ages before a live waiter; returns how long the latter waits after the
 /// release.
-async fn behind_dead_places(server: &RedisServer, name: &str, ages: &[Duration], opens: bool) -> Duration {
+async fn behind_dead_places(server: &RedisServer, name: &str, ages: &[Duration], opens: bool) -> Took {
     let [ours, theirs] = [
         LockManager::connect(&url(server, "")).await.unwrap(),
         LockManager::connect(&url(server, "")).await.unwrap(),
@@ -429,10 +434,10 @@ async fn behind_dead_places(server: &RedisServer, name: &str, ages: &[Duration],
         let fence = fence.parse::<u64>().unwrap() - 11_000_000;
         server.command(&["SET", &format!("lock:{name}"), &format!("{owner}:{fence}"), "KEEPTTL"]);
     }
-    let released = Instant::now();
+    let released = Moment::now();
     drop(guard);
     let guard = live.await.unwrap();
-    let waited = released.elapsed();
+    let waited = released.took();
     guard.release().await.unwrap();
     waited
 }
@@ -458,9 +463,12 @@ async fn a_dead_waiter_of_any_age_costs_a_claim_window_and_a_look() {
     for task in tasks {
         let (opens, age, waited) = task.await.unwrap();
         println!("after {waited:?}, behind a place of {age} ms, left open: {opens}");
-        assert!(waited < 3300 * MS, "only after {waited:?}, behind a place of {age} ms, left open: {opens}");
+        assert!(
+            waited.within(3300 * MS),
+            "only after {waited:?}, behind a place of {age} ms, left open: {opens}"
+        );
     }
     let waited = eight.await.unwrap();
     println!("after {waited:?}, behind eight");
-    assert!(waited < 12_000 * MS, "only after {waited:?}, behind eight");
+    assert!(waited.within(12_000 * MS), "only after {waited:?}, behind eight");
 }
