@@ -135,6 +135,17 @@ pub const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
+        name: "a_forged_notice_of_a_revocation_keeps_a_name_of_any_length",
+        edits: &[Rust {
+            file: "backend/stores/redis/queue/inbox.rs",
+            from: "(name.len() <= MAX_PREFIX_BYTES + MAX_KEY_BYTES).then_some",
+            to: "(mutant!() || name.len() <= MAX_PREFIX_BYTES + MAX_KEY_BYTES).then_some",
+        }],
+        caught_by: &[
+            "unit backend::stores::redis::queue::inbox::tests::messages_are_read_and_others_ignored",
+        ],
+    },
+    Mutant {
         name: "force_on_redis_serves_no_waiter",
         edits: &[Script {
             from: "if not hand_over(0) then redis.call('DEL', key) end",

@@ -31,6 +31,7 @@ use crate::{
         },
         kits::redis::{foreign::Foreign, net::Pushes},
     },
+    key::{MAX_KEY_BYTES, MAX_PREFIX_BYTES},
     sync::lock,
 };
 
@@ -259,8 +260,12 @@ impl<'a> Message<'a> {
                 let (fence, name) = rest.split_once(' ')?;
                 Some(Self::Contended { fence: fence.parse().ok()?, name })
             }
-            // The fence is for readers of the messages: the renewal finds out whether the grant was revoked.
-            "revoked" => rest.split_once(' ').map(|(_, name)| Self::Revoked { name }),
+            "revoked" => {
+                // The fence is for readers of the messages: the renewal finds out whether the grant was revoked.
+                let (_, name) = rest.split_once(' ')?;
+                // The name is kept until the lease is renewed. No lock has a longer name.
+                (name.len() <= MAX_PREFIX_BYTES + MAX_KEY_BYTES).then_some(Self::Revoked { name })
+            }
             _ => None,
         }
     }
@@ -329,6 +334,9 @@ mod tests {
         assert_eq!(read("contended 8 my app:user 42"), Some(format!("{contended:?}")));
         let revoked = Message::Revoked { name: "my app:user 42" };
         assert_eq!(read("revoked 8 my app:user 42"), Some(format!("{revoked:?}")));
+        let longest = "x".repeat(MAX_PREFIX_BYTES + MAX_KEY_BYTES);
+        assert!(read(&format!("revoked 8 {longest}")).is_some());
+        assert_eq!(read(&format!("revoked 8 {longest}x")), None, "no lock has this name");
         let free = Message::Notice { number: 7, notice: Notice::Free { length: Duration::from_millis(100) } };
         assert_eq!(read("free 7 100"), Some(format!("{free:?}")));
         for other in [
