@@ -171,7 +171,6 @@ impl Sentinels {
     }
 
     /// Returns the place of the primary that the answers name, and the place that is left for it, if any.
-    #[expect(clippy::type_complexity, reason = "two places, of which the second is optional")]
     fn judge(
         &self,
         sent: Instant,
