@@ -39,7 +39,11 @@ impl lock_conformance::Store for Store {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new().shared_between_processes().telling_of_waiters().with_default_prefix("")
+        Capabilities::new()
+            .shared_between_processes()
+            .telling_of_waiters()
+            .with_default_prefix("")
+            .showing_locks()
     }
 
     fn has_connections(&self) -> bool {
@@ -116,14 +120,18 @@ impl lock_conformance::Store for Store {
     }
 }
 
-/// The user of the documentation's `ACL SETUSER`, word for word, as a setting of a server, for locks of any name.
+/// The user of the documentation's `ACL SETUSER`, word for word, as a setting of a server, for locks of any name, with what
+/// an operator needs in addition.
 fn published_user() -> String {
     let page = include_str!("../../lock-runtime/src/backend/stores/redisson/docs.md");
     let (_, rest) = page.split_once("ACL SETUSER ").expect("the page has the user");
     let (user, _) = rest.split_once("```").expect("it ends with the block");
     let user = user.replace("~user:*", "~*").replace("{user:*", "*");
-    "--user ".to_owned() + &user.split_whitespace().collect::<Vec<_>>().join(" ")
+    "--user ".to_owned() + &user.split_whitespace().chain(OPERATOR).collect::<Vec<_>>().join(" ")
 }
+
+/// As the documentation says.
+const OPERATOR: [&str; 3] = ["+hlen", "+hgetall", "+scan"];
 
 struct RedissonSite {
     node: Node,
@@ -214,7 +222,10 @@ impl Foreign for RedissonSite {
     }
 
     fn holder(&self, key: &str) -> Option<(String, Duration)> {
-        let [owner] = &self.node.command(&["HKEYS", key]).texts()[..] else { return None };
+        let mut fields = self.node.command(&["HKEYS", key]).texts();
+        // What a client of this library says of itself.
+        fields.retain(|field| field != "~1:grant");
+        let [owner] = &fields[..] else { return None };
         let left = self.node.command(&["PTTL", key]).int();
         Some((owner.clone(), Duration::from_millis(u64::try_from(left).expect("a hold has an end"))))
     }

@@ -70,7 +70,7 @@ impl lock_conformance::Store for Store {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new().shared_between_processes().telling_of_waiters()
+        Capabilities::new().shared_between_processes().telling_of_waiters().showing_locks().revoking()
     }
 
     fn has_connections(&self) -> bool {
@@ -265,7 +265,12 @@ impl Foreign for RedlockSite {
     fn holder(&self, key: &str) -> Option<(String, Duration)> {
         let mut owners = Vec::new();
         for node in &self.nodes {
-            if let Value::Text(owner) = node.command(&["GET", &holder(key)]) {
+            if let Value::Text(text) = node.command(&["GET", &holder(key)]) {
+                // Behind the owner of this library is what may differ between nodes.
+                let owner = match text.strip_prefix("r1x:").and_then(|rest| rest.split(':').next()) {
+                    Some(token) => format!("r1x:{token}"),
+                    None => text,
+                };
                 let left = node.command(&["PTTL", &holder(key)]).int();
                 // It may have been released meanwhile.
                 owners.extend(u64::try_from(left).ok().map(|left| (owner, Duration::from_millis(left))));

@@ -197,13 +197,11 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a_renewal_creates_what_was_lost",
         edits: &[Script {
-            from: "  local ours = held(holder, ARGV[3 * i - 1])
-  if ours then
-    redis.call('PEXPIRE', holder, ARGV[3 * i])",
-            to: "  local ours = held(holder, ARGV[3 * i - 1])
-      or redis.call('SET', holder, ARGV[3 * i - 1] .. ':' .. ARGV[3 * i + 1], 'NX')
-  if ours then
-    redis.call('PEXPIRE', holder, ARGV[3 * i])",
+            from: "  if ours and is_revoked(rest) then return -1 end
+  if ours then",
+            to: "  if ours and is_revoked(rest) then return -1 end
+  ours = ours or redis.call('SET', holder, ARGV[4 * i - 2] .. ':' .. ARGV[4 * i] .. ':1:', 'NX')
+  if ours then",
         }],
         caught_by: &["servers redlock::renewal::a_hold_that_a_majority_lost_is_lost_and_not_created_again"],
     },
@@ -295,7 +293,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "holds_are_added_up_on_the_server",
         edits: &[Script {
-            from: "redis.call('HSET', name, owner, ARGV[3 * i + 1])",
+            from: "redis.call('HSET', name, owner, ARGV[4 * i])",
             to: "redis.call('HINCRBY', name, owner, 1)",
         }],
         caught_by: &["servers redisson::the_hold_count_is_the_depth_of_the_scope"],
@@ -311,7 +309,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "an_unlock_by_another_field",
         edits: &[Script {
-            from: "local ours = held(name, ARGV[3 * i - 1])\n  if ours then redis.call('DEL', name) end",
+            from: "local ours = held(name, ARGV[4 * i - 2])\n  if ours then redis.call('DEL', name) end",
             to: "local ours = redis.call('EXISTS', name) == 1\n  if ours then redis.call('DEL', name) end",
         }],
         caught_by: &[

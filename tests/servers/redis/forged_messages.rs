@@ -270,10 +270,17 @@ async fn what_an_operator_looks_at_shows_no_owner_token() {
     let shown = server.command(&["EVAL", queue, "1", "lock:{lock:user:42}:~1:queue"]).texts().join(" ");
     assert!(shown.contains(&pid) && !has_owner_token(&shown), "{shown}");
     let owner = "00112233445566778899aabbccddeeff";
-    server.command(&["SET", "lock:other", &format!("r1x:7@host:{owner}:1700000000000000")]);
+    server.command(&[
+        "SET",
+        "lock:other",
+        &format!("r1x:{owner}:1700000000000000:1700000000000001:program,7@host"),
+    ]);
     let script = scripts(redlock).next().unwrap();
     let shown = server.command(&["EVAL", script, "1", "lock:other"]).text();
-    assert!(shown.starts_with("r1x:7@host:") && shown.ends_with(":1700000000000000"), "{shown}");
+    assert!(
+        shown.starts_with("r1x:") && shown.ends_with(":1700000000000000:1700000000000001:program,7@host"),
+        "{shown}"
+    );
     assert!(!has_owner_token(&shown), "{shown}");
     guard.release().await.unwrap();
     waiting.await.unwrap().release().await.unwrap();

@@ -88,9 +88,7 @@ impl Node {
 
     fn holder(&self) -> Option<String> {
         match self.server.command(&["GET", "lock:k"]) {
-            Value::Text(holder) => {
-                Some(holder.rsplit_once(':').map_or(holder.clone(), |(owner, _)| owner.into()))
-            }
+            Value::Text(holder) => Some(holder.split(':').take(2).collect::<Vec<_>>().join(":")),
             _ => None,
         }
     }

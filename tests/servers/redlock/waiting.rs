@@ -84,7 +84,7 @@ async fn a_process_gets_in_beside_one_with_many_tasks() {
 async fn a_lease_left_on_a_near_node_keeps_no_client_out() {
     let quorum = Quorum::start(3);
     let locks = quorum.client().await;
-    quorum.nodes[0].server.command(&["SET", "lock:k", "r1x:of:another:1", "PX", "60000"]);
+    quorum.nodes[0].server.command(&["SET", "lock:k", "r1x:another:1:1:a,1@b", "PX", "60000"]);
     quorum.nodes[2].proxy.set(Way::ToClient, Flow::Delay(100 * MS));
     for _ in 0..2 {
         let (began, before) = (Instant::now(), quorum.nodes[1].scripts());
@@ -95,7 +95,7 @@ async fn a_lease_left_on_a_near_node_keeps_no_client_out() {
         // After a divided round, the node that has the other lease is asked first.
         assert!(scripts < 40, "{scripts} scripts on the free node in {took:?}");
     }
-    assert_eq!(quorum.holders()[0], Some("r1x:of:another".into()));
+    assert_eq!(quorum.holders()[0], Some("r1x:another".into()));
 }
 
 /// As after a round in which each of three clients got one node, before the others have given theirs back: a majority
@@ -107,7 +107,7 @@ async fn a_lock_that_is_divided_and_then_free_is_not_waited_for() {
     let mut waits = Vec::new();
     for _ in 0..10 {
         for node in &quorum.nodes[1..] {
-            node.server.command(&["SET", "lock:k", "r1x:of:another:1", "PX", "60000"]);
+            node.server.command(&["SET", "lock:k", "r1x:another:1:1:a,1@b", "PX", "60000"]);
         }
         let before = quorum.nodes[0].scripts();
         let lock = locks.lock("k").wait(LONG);
@@ -130,7 +130,7 @@ async fn a_lock_that_is_divided_and_then_free_is_not_waited_for() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_left_on_the_first_node_does_not_stop_clients_that_contend() {
     let quorum = Quorum::start(3);
-    quorum.nodes[0].server.command(&["SET", "lock:k", "r1x:of:another:1", "PX", "60000"]);
+    quorum.nodes[0].server.command(&["SET", "lock:k", "r1x:another:1:1:a,1@b", "PX", "60000"]);
     let mut tasks = Vec::new();
     let began = Instant::now();
     for _ in 0..3 {

@@ -10,7 +10,7 @@
 //! owner as the only holder.
 
 use std::{
-    fmt::{self, Display, Write},
+    fmt::{self, Display},
     time::Duration,
 };
 
@@ -46,24 +46,6 @@ pub(crate) fn beside(key: &LockKey, what: &'static str) -> impl Display {
             HashTag::Tag | HashTag::Malformed => write!(f, "{stored}:~{FORMAT}:{what}"),
             HashTag::None => write!(f, "{}{{{stored}}}:~{FORMAT}:{what}", key.prefix()),
         }
-    })
-}
-
-/// Returns the text of an owner on the server, `1x:<pid>@<host>:<inbox>:<token>`: format and mode, process, and token.
-pub(crate) fn owner(mode: Mode, process: &str, token: OwnerToken) -> impl Display {
-    written(move |f| {
-        owners(mode, process).fmt(f)?;
-        self::token(token).fmt(f)
-    })
-}
-
-/// Returns the common beginning of all owners of a process in one mode.
-pub(crate) fn owners(mode: Mode, process: &str) -> impl Display {
-    written(move |f| {
-        // `write_str` is used because `write!` is slow, and this runs for every lock of a group.
-        f.write_str(FORMAT)?;
-        f.write_char(letter(mode))?;
-        [":", process, ":"].into_iter().try_for_each(|part| f.write_str(part))
     })
 }
 

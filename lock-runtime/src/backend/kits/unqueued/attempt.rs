@@ -23,6 +23,7 @@ use crate::{
         common::{
             contention::Contention,
             inquiry::Inquiry,
+            signature,
             waiting::{Answer, Waiter, until_granted},
         },
         kits::redis::{error::Failure, foreign::FOREIGN_USE_RETENTION},
@@ -97,6 +98,7 @@ pub(crate) async fn acquire(shared: &Arc<Shared>, request: &Acquire) -> Result<A
 struct Rounds<'a> {
     shared: &'a Arc<Shared>,
     request: &'a Acquire,
+    signature: Arc<str>,
     /// Number of rounds in a row that may have been ties, counted up to [`MAX_PAUSE_DOUBLINGS`]. For a single attempt,
     /// which is a request that does not wait (`Wait::No`), each repeated round counts. After a tie, a waiter asks the
     /// [leader](super::nodes::Nodes::leader) first.
@@ -113,7 +115,8 @@ struct Rounds<'a> {
 impl<'a> Rounds<'a> {
     fn new(shared: &'a Arc<Shared>, request: &'a Acquire) -> Self {
         let ties_until = Instant::now() + shared.nodes.timeout();
-        Self { shared, request, ties: 0, ties_until, divided_since: None }
+        let signature = signature::of(request.label).into();
+        Self { shared, request, signature, ties: 0, ties_until, divided_since: None }
     }
 
     /// Returns whether the request ends with this refusal, so that no further round follows.
@@ -132,7 +135,7 @@ impl Waiter for Rounds<'_> {
     type Subscription = Watch;
 
     async fn ask(&mut self, watch: Option<&mut Watch>) -> Result<Answer, LockError> {
-        let Self { shared, request, .. } = *self;
+        let (shared, request) = (self.shared, self.request);
         let nodes = &shared.nodes;
         if let Some(watch) = watch {
             watch.subscribe_over(nodes.lines());
@@ -147,7 +150,7 @@ impl Waiter for Rounds<'_> {
         // A single attempt asks all nodes, because one node's refusal is no proof that the lock is held.
         let has_leader = self.ties > 0 && !is_patient && request.wait != Wait::No;
         let leader = if has_leader { nodes.leader() } else { None };
-        let refusal = match Attempt::new(shared, request).run(patience, leader).await? {
+        let refusal = match Attempt::new(shared, request, &self.signature).run(patience, leader).await? {
             Round::Granted(grant) => return Ok(Answer::Granted(grant)),
             Round::Refused(refusal) => refusal,
         };
@@ -187,7 +190,7 @@ impl Waiter for Rounds<'_> {
 
     fn subscribe(&self) -> Watch {
         let nodes = &self.shared.nodes;
-        Watch::begin(&nodes.hints, nodes.protocol.channel(&self.request.key).into())
+        Watch::begin(&nodes.inbox.hints, nodes.protocol.channel(&self.request.key).into())
     }
 }
 
@@ -238,6 +241,7 @@ impl Votes {
 struct Attempt<'a> {
     shared: &'a Arc<Shared>,
     request: &'a Acquire,
+    signature: &'a Arc<str>,
     owner: OwnerToken,
     /// When the acquisition was sent.
     sent: Instant,
@@ -247,11 +251,12 @@ struct Attempt<'a> {
 }
 
 impl<'a> Attempt<'a> {
-    fn new(shared: &'a Arc<Shared>, request: &'a Acquire) -> Self {
+    fn new(shared: &'a Arc<Shared>, request: &'a Acquire, signature: &'a Arc<str>) -> Self {
         let sent = Instant::now();
         Self {
             shared,
             request,
+            signature,
             owner: OwnerToken::random(),
             sent,
             unanswered: Arc::new(UnansweredAcquisitions::of(
@@ -264,7 +269,8 @@ impl<'a> Attempt<'a> {
 
     fn claim(&self, fence: u64) -> Claim {
         let id = self.request.lease_id(self.owner, FencingToken::from_micros(fence));
-        Claim::of(id, self.sent + self.shared.nodes.timeout(), &self.unanswered)
+        let claim = Claim::of(id, self.sent + self.shared.nodes.timeout(), &self.unanswered);
+        Claim { signature: Some(Arc::clone(self.signature)), ..claim }
     }
 
     /// Asks all nodes, and raises the nodes' counters of fences if the nodes minted different numbers. If there is a
@@ -355,7 +361,7 @@ impl<'a> Attempt<'a> {
     fn granted(&mut self, fence: u64, valid_until: Instant, others_wait: bool) -> Grant {
         self.open = false;
         let token = self.shared.nodes.protocol.token(fence);
-        self.shared.held.insert(self.owner);
+        self.shared.held.insert(self.owner, Arc::clone(self.signature));
         let mut lease = self.lease(token);
         lease.contention.others_wait = others_wait;
         Grant::new(token, Held::lease(Arc::new(lease), valid_until))

@@ -17,6 +17,8 @@ pub(super) struct Claim {
     pub(super) id: LeaseId,
     /// The fence; for `Kind::Count`, the number of holds.
     pub(super) number: u64,
+    /// What the holder says of itself; only a question that can begin a hold (`Kind::has_limit`) needs it.
+    pub(super) signature: Option<Arc<str>>,
     /// The time from which a node refuses a question that can begin a hold (`Kind::has_limit`). Because the node's
     /// clock is estimated, the node may refuse later, by up to [`server_clock::ERROR`].
     pub(super) limit: Instant,
@@ -27,7 +29,8 @@ pub(super) struct Claim {
 
 impl Claim {
     pub(super) fn of(id: LeaseId, limit: Instant, unanswered: &Arc<UnansweredAcquisitions>) -> Self {
-        Self { number: id.token.micros(), id, limit, unanswered: Arc::clone(unanswered), node: 0 }
+        let number = id.token.micros();
+        Self { id, number, signature: None, limit, unanswered: Arc::clone(unanswered), node: 0 }
     }
 }
 

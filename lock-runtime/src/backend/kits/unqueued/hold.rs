@@ -27,8 +27,8 @@ use crate::{
 
 /// Time for the last nodes to answer a release whose outcome is known, as a multiple of the time that the other nodes
 /// took.
-const LATE_RELEASE_MULTIPLE: u32 = 3;
-const LAST_NODES_AT_LEAST: Duration = Duration::from_millis(20);
+pub(super) const LATE_RELEASE_MULTIPLE: u32 = 3;
+pub(super) const LAST_NODES_AT_LEAST: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
 pub(super) struct RacedLease {

@@ -10,16 +10,28 @@ mod error;
 mod fleet;
 mod held;
 mod hold;
+mod inbox;
 mod left_free;
+mod look;
 mod node;
 mod nodes;
+mod operate;
 mod operation;
 mod pending_releases;
 pub(crate) mod protocol;
 mod quorum;
 mod renewal;
+mod scan;
 mod shared;
+mod sighting;
 mod watch;
 
 pub(in crate::backend) use self::shared::Shared;
-pub(crate) use self::{attempt::acquire, fleet::FleetSettings, nodes::Nodes};
+pub(crate) use self::{
+    attempt::acquire,
+    fleet::FleetSettings,
+    nodes::Nodes,
+    operate::{inspect, revoke},
+    scan::scan,
+    sighting::{SeenGrant, Sighting},
+};

@@ -1,7 +1,7 @@
 //! One node: its connections, and when it has a vote.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{
         Arc, Mutex, Weak,
         atomic::{AtomicBool, Ordering},
@@ -9,12 +9,13 @@ use std::{
     time::Duration,
 };
 
-use redis::{PushInfo, PushKind, Value};
+use redis::Value;
 use tokio::{sync::oneshot, task::JoinSet};
 
 use super::{
     claim::Claim,
     fleet::{FleetSettings, ServerFacts},
+    inbox::Inbox,
     operation::{self, Answered, Caller, Operation},
     pending_releases::{PendingRelease, PendingReleases, Repeats},
     protocol::{Kind, Protocol},
@@ -23,7 +24,7 @@ use crate::{
     LockError,
     backend::{
         BoxFuture,
-        common::{hints::Hints, settings::invalid},
+        common::settings::invalid,
         kits::redis::{
             batch::{Batcher, GroupCommit, SendBatch},
             error::Failure,
@@ -38,6 +39,10 @@ use crate::{
 /// Only a new connection shows whether these settings were corrected.
 const KEPT_WITHOUT_VOTE: Duration = Duration::from_secs(1);
 
+/// Upper bound on the prefixes of whose revocations a process is notified over one connection. The holders of locks under
+/// further prefixes learn of a revocation at their next renewal.
+const MAX_PREFIXES: usize = 256;
+
 /// One node, as this process sees it.
 pub(super) type Node = Connections<NodeService>;
 
@@ -50,7 +55,7 @@ pub(super) type Servers = Arc<Mutex<Vec<(usize, Weak<Connection>, Box<str>)>>>;
 pub(super) struct NodeService {
     address: String,
     protocol: Arc<dyn Protocol>,
-    hints: Arc<Hints>,
+    inbox: Arc<Inbox>,
     pub(super) pending_releases: PendingReleases,
     number: usize,
     servers: Servers,
@@ -65,7 +70,7 @@ impl NodeService {
     pub(super) fn new(
         server: &Server,
         protocol: &Arc<dyn Protocol>,
-        hints: &Arc<Hints>,
+        inbox: &Arc<Inbox>,
         number: usize,
         servers: &Servers,
         rules: Option<FleetSettings>,
@@ -73,7 +78,7 @@ impl NodeService {
         Self {
             address: server.config().address(),
             protocol: Arc::clone(protocol),
-            hints: Arc::clone(hints),
+            inbox: Arc::clone(inbox),
             pending_releases: PendingReleases::default(),
             number,
             servers: Arc::clone(servers),
@@ -132,6 +137,19 @@ impl NodeService {
         }
     }
 
+    /// Subscribes to the revocations under the prefix of a lock, before a question that begins or renews a hold. The connection
+    /// of a new hold is that of the holder's runtime, and the subscription is executed before the node grants the lock. The
+    /// connection of the renewals is that of the library's own thread, which no holder blocks.
+    ///
+    /// The subscription remains for as long as the connection, because it costs the node nothing until a lock is revoked, and
+    /// another command for each hold would cost more.
+    pub(super) fn listen(&self, line: &Line, kind: Kind, claim: &Claim) {
+        if matches!(kind, Kind::Acquire | Kind::Renew) {
+            let prefix = claim.id.key.prefix();
+            line.listen(prefix, || self.protocol.revocations(prefix));
+        }
+    }
+
     /// Returns an error if this kind of question needs a vote and the node has none. A question that can begin a hold
     /// needs a vote, because a node that has lost its data could grant a lock that it has granted to another client.
     pub(super) fn check_vote(&self, line: &Line, kind: Kind) -> Result<(), Failure> {
@@ -145,24 +163,11 @@ impl NodeService {
     }
 }
 
-impl Pushes for Hints {
-    fn take(&self, push: &PushInfo) {
-        if push.kind == PushKind::Message
-            && let Some(Value::BulkString(channel)) = push.data.first()
-            && let Ok(channel) = std::str::from_utf8(channel)
-        {
-            self.notify(channel);
-        }
-    }
-
-    fn hang_up(&self, _: u64) {}
-}
-
 impl Service for NodeService {
     type Line = Line;
 
     fn pushes(&self) -> Arc<dyn Pushes> {
-        Arc::clone(&self.hints) as Arc<dyn Pushes>
+        Arc::clone(&self.inbox) as Arc<dyn Pushes>
     }
 
     async fn begin(&self, connection: Arc<Connection>, info: &str) -> Result<Arc<Line>, LockError> {
@@ -207,6 +212,7 @@ impl Service for NodeService {
             opened: Instant::now(),
             shown,
             subscribed: Mutex::default(),
+            listens: Mutex::default(),
         }))
     }
 }
@@ -239,6 +245,8 @@ pub(super) struct Line {
     opened: Instant,
     shown: ServerFacts,
     subscribed: Mutex<HashMap<Arc<str>, usize>>,
+    /// The prefixes of whose revocations this process is notified over this connection.
+    listens: Mutex<HashSet<Box<str>>>,
 }
 
 impl AsRef<Connection> for Line {
@@ -281,6 +289,16 @@ impl Line {
         if *count == 0 {
             subscribed.remove(channel);
             self.put_subscription("UNSUBSCRIBE", channel);
+        }
+    }
+
+    /// Subscribes to the channel of a prefix, unless this was done before. An operation that is put later is executed after
+    /// the subscription.
+    fn listen(&self, prefix: &str, channel: impl FnOnce() -> String) {
+        let mut listens = lock(&self.listens);
+        if !listens.contains(prefix) && listens.len() < MAX_PREFIXES {
+            listens.insert(prefix.into());
+            self.put_subscription("SUBSCRIBE", &channel().into());
         }
     }
 

@@ -14,6 +14,7 @@ use super::{
     claim::Claim,
     error::out_of_reach,
     fleet::FleetSettings,
+    inbox::Inbox,
     node::{Line, Node, NodeService},
     operation::Answered,
     pending_releases::PendingRelease,
@@ -23,8 +24,8 @@ use super::{
 use crate::{
     LockError, LockErrorKind, LockKey,
     backend::{
-        BoxFuture, ServerStatus,
-        common::{cold::cold, hints::Hints},
+        BoxFuture, RevocationNotifier, ServerStatus,
+        common::cold::cold,
         kits::redis::{config::Config, error::Failure, net::Server},
     },
     time::clock::Instant,
@@ -41,7 +42,7 @@ const LATE_NODE_WAIT: Duration = Duration::from_millis(100);
 pub(crate) struct Nodes {
     pub(super) of: Vec<Arc<Node>>,
     pub(super) protocol: Arc<dyn Protocol>,
-    pub(super) hints: Arc<Hints>,
+    pub(super) inbox: Arc<Inbox>,
 }
 
 impl Nodes {
@@ -65,16 +66,21 @@ impl Nodes {
 
     /// Creates the nodes of these servers, without connections.
     fn on(servers: Vec<Arc<Server>>, protocol: Arc<dyn Protocol>, rules: Option<FleetSettings>) -> Self {
-        let (hints, identities) = (Arc::default(), Arc::default());
+        let (inbox, identities) = (Arc::default(), Arc::default());
         let node = |(number, server): (usize, Arc<Server>)| {
-            let service = NodeService::new(&server, &protocol, &hints, number, &identities, rules);
+            let service = NodeService::new(&server, &protocol, &inbox, number, &identities, rules);
             Arc::new(Node::new(server, service))
         };
-        Self { of: servers.into_iter().enumerate().map(node).collect(), protocol, hints }
+        Self { of: servers.into_iter().enumerate().map(node).collect(), protocol, inbox }
     }
 
     pub(super) fn majority(&self) -> usize {
         majority(self.of.len())
+    }
+
+    /// See [`Backend::on_revocation`](crate::backend::Backend::on_revocation).
+    pub(in crate::backend) fn on_revocation(&self, notifier: RevocationNotifier) {
+        self.inbox.revocations.add(notifier);
     }
 
     /// Returns the longest time for which a node is waited for.
@@ -268,6 +274,7 @@ fn connect_and_ask(
     async move {
         let line = node.here().await?;
         node.service().check_vote(&line, kind)?;
+        node.service().listen(&line, kind, &claim);
         line.put(kind, claim, owed).await.unwrap_or_else(|_| Err(Failure::runtime_gone()))
     }
 }
@@ -279,6 +286,7 @@ fn owed(node: &Arc<Node>, kind: Kind, claim: &Claim) -> Option<PendingRelease> {
 fn put(node: &Arc<Node>, line: &Line, kind: Kind, claim: Claim) -> Reply {
     match node.service().check_vote(line, kind) {
         Ok(()) => {
+            node.service().listen(line, kind, &claim);
             let owed = owed(node, kind, &claim);
             Reply::Sent(line.put(kind, claim, owed))
         }
@@ -293,6 +301,8 @@ pub(super) struct Replies {
     pub(super) count: Count,
     /// The set of the nodes that have answered no: bit `n` stands for the node with the number `n`.
     pub(super) denied_by: u64,
+    /// The set of the nodes whose answer was below zero: to a renewal, that the grant is revoked.
+    pub(super) revoked_by: u64,
     pub(super) failures: Vec<(usize, Failure)>,
 }
 
@@ -306,7 +316,7 @@ enum Reply {
 impl Replies {
     fn of(pending: impl ExactSizeIterator<Item = Option<Reply>>) -> Self {
         let count = Count::of(pending.len());
-        Self { pending: pending.collect(), count, denied_by: 0, failures: Vec::new() }
+        Self { pending: pending.collect(), count, denied_by: 0, revoked_by: 0, failures: Vec::new() }
     }
 
     /// Adds the answers of further nodes.
@@ -314,6 +324,12 @@ impl Replies {
         for (slot, further) in self.pending.iter_mut().zip(further.pending) {
             *slot = slot.take().or(further);
         }
+    }
+
+    /// Returns whether a renewal was refused because the grant is revoked, and not because too many nodes lack the lease.
+    pub(super) fn is_revoked(&self) -> bool {
+        let lacking = (self.denied_by & !self.revoked_by).count_ones() as usize;
+        self.revoked_by != 0 && !self.count.is_denied_by(lacking)
     }
 
     /// Returns the nodes whose answers are missing although they were sent the question.
@@ -368,6 +384,7 @@ impl Replies {
                 let is_yes = answer.as_ref().ok().map(|answer| *answer > 0);
                 self.count.add(is_yes);
                 self.denied_by |= u64::from(is_yes == Some(false)) << number;
+                self.revoked_by |= u64::from(answer.as_ref().is_ok_and(|answer| *answer < 0)) << number;
                 self.failures.extend(answer.as_ref().err().map(|failure| (number, failure.clone())));
                 return Poll::Ready(Some((number, answer)));
             }
@@ -379,7 +396,7 @@ impl Replies {
 
 #[cfg(test)]
 mod tests {
-    use redis::Cmd;
+    use redis::{Cmd, Value};
 
     use super::*;
     use crate::{
@@ -391,6 +408,8 @@ mod tests {
                 unqueued::{
                     claim::UnansweredAcquisitions,
                     pending_releases::{PendingReleases, Repeats},
+                    protocol::ForOperators,
+                    sighting::Sighting,
                 },
             },
         },
@@ -409,6 +428,18 @@ mod tests {
         fn write_owner(&self, _: &mut Cmd, _: Mode, _: OwnerToken) {}
 
         fn channel(&self, _: &LockKey) -> String {
+            String::new()
+        }
+
+        fn for_operators(&self) -> ForOperators {
+            unreachable!("no operator asks")
+        }
+
+        fn sighting(&self, _: &[Value]) -> Option<Sighting> {
+            None
+        }
+
+        fn revocations(&self, _: &str) -> String {
             String::new()
         }
 

@@ -229,11 +229,11 @@ async fn ask<'a>(
         return Err(unexpected());
     }
     connection.clock().learn(sent, Instant::now(), time);
-    Ok(Some(answers.iter().map(|answer| one(connection, answer)).collect()))
+    Ok(Some(answers.iter().map(|answer| answer_about_one(connection, answer)).collect()))
 }
 
 /// Returns the answer about one lock, which may be an error.
-fn one(connection: &Connection, answer: &Value) -> Result<i64, Failure> {
+pub(super) fn answer_about_one(connection: &Connection, answer: &Value) -> Result<i64, Failure> {
     match answer {
         Value::Int(number) => Ok(*number),
         Value::BulkString(text) => Err(connection.failure_of(&String::from_utf8_lossy(text))),
@@ -248,7 +248,7 @@ fn call<'a>(
     claims: impl ExactSizeIterator<Item = &'a Claim> + Clone,
 ) -> Cmd {
     let count = claims.len();
-    let mut call = script.call_with_room(2 * count, 4 + 5 * count, 128 + 256 * count);
+    let mut call = script.call_with_room(2 * count, 4 + 6 * count, 128 + 320 * count);
     for claim in claims.clone() {
         call.arg(claim.id.key.stored());
         protocol.write_counter(&mut call, &claim.id.key);
@@ -257,7 +257,9 @@ fn call<'a>(
     call.arg(connection.clock().at(limit));
     for claim in claims {
         protocol.write_owner(&mut call, claim.id.mode, claim.id.owner);
-        call.arg(format::millis(claim.id.ttl)).arg(claim.number);
+        call.arg(format::millis(claim.id.ttl))
+            .arg(claim.number)
+            .arg(claim.signature.as_deref().unwrap_or_default());
     }
     call
 }

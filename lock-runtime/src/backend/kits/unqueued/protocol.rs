@@ -2,8 +2,9 @@
 
 use std::{fmt, time::Duration};
 
-use redis::Cmd;
+use redis::{Cmd, Value};
 
+use super::sighting::Sighting;
 use crate::{
     FencingToken, LockKey, OwnerToken,
     backend::{Mode, kits::redis::net::Script},
@@ -46,10 +47,10 @@ impl Kind {
 
 /// The names and scripts of one kind of store, for one client.
 ///
-/// All scripts have the same keys (for each lock, the keys of its holder and of its counter of fences) and arguments
-/// (the limit in µs of the server's time; then for each lock its owner, its ttl in ms, and a number). A script answers
-/// with the server's time in µs and a number for each lock, or with the time alone if the limit had passed and nothing
-/// was done.
+/// The scripts of all [kinds](Kind) have the same keys (for each lock, the keys of its holder and of its counter of fences)
+/// and arguments (the limit in µs of the server's time; then for each lock its owner, its ttl in ms, a number, and what the
+/// holder says of itself). A script answers with the server's time in µs and a number for each lock, or with the time alone
+/// if the limit had passed and nothing was done.
 pub(crate) trait Protocol: fmt::Debug + Send + Sync + 'static {
     /// Returns the name of the kind of store.
     fn store(&self) -> &'static str;
@@ -85,6 +86,36 @@ pub(crate) trait Protocol: fmt::Debug + Send + Sync + 'static {
     /// addition to the time that a notified client needs to ask.
     fn left_free(&self) -> [Duration; 2];
 
+    /// Returns the scripts for operators.
+    fn for_operators(&self) -> ForOperators;
+
+    /// Reads what [`ForOperators::look`] answers about a lock that is held; `None` if the answer has another form.
+    fn sighting(&self, answer: &[Value]) -> Option<Sighting>;
+
+    /// Returns the channel on which the revocations of all locks under a prefix are announced; the name ends with
+    /// [`REVOCATIONS`].
+    fn revocations(&self, prefix: &str) -> String;
+
     /// Returns the consequence of a server's outage, for the log.
     fn outage_means(&self) -> &'static str;
+}
+
+/// The end of the names of channels on which revocations are announced. The messages are the stored names of the locks.
+pub(crate) const REVOCATIONS: &str = "~1:revoked";
+
+/// The scripts of one kind of store for operators.
+pub(crate) struct ForOperators {
+    /// Shows the holders of locks. The arguments are, for each lock, its stored name and the channel of its releases; for
+    /// each lock, the script answers with a list, with nil if the lock is free, or with the text of an error behind a
+    /// "-".
+    pub(crate) look: &'static Script,
+    /// Ends the renewals of a grant; `None` if the store's locks can only be taken by force.
+    pub(crate) revoke: Option<&'static Script>,
+    /// Frees a lock. This script and `revoke` have the keys of a lock, as the scripts of a [`Kind`], and the arguments limit,
+    /// owner (or the [identity](Sighting::identity) of a client of another library), fence (empty for such a client), and the
+    /// channel of [revocations](Protocol::revocations). The answer is that of a [`Kind`] about one lock: 1 if the holder had
+    /// the lock, otherwise 0.
+    pub(crate) free: &'static Script,
+    /// The type of a holder's key, as `SCAN` names the type.
+    pub(crate) key_type: &'static str,
 }

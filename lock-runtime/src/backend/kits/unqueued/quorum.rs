@@ -67,7 +67,12 @@ impl Count {
 
     /// Returns whether enough nodes said no to make a majority of yes impossible, whatever the failed nodes would say.
     pub(super) fn is_denied(&self) -> bool {
-        self.no > self.nodes - majority(self.nodes)
+        self.is_denied_by(self.no)
+    }
+
+    /// Returns whether the noes of this number of nodes make a majority of yes impossible.
+    pub(super) fn is_denied_by(&self, no: usize) -> bool {
+        no > self.nodes - majority(self.nodes)
     }
 
     /// Returns whether the outstanding answers can make the count [denied](Self::is_denied).

@@ -56,7 +56,7 @@ async fn renew(shared: &Arc<Shared>, due: &[LeaseId]) -> Vec<Renewal> {
             renewed.push((id.clone(), replies));
             Renewal::Renewed(valid_until(sent, id.ttl))
         } else if replies.count.is_denied() {
-            Renewal::NotHeld
+            if replies.is_revoked() { Renewal::Revoked } else { Renewal::NotHeld }
         } else {
             Renewal::Unknown(out_of_reach(&shared.nodes.of, replies.failures))
         });
@@ -72,13 +72,13 @@ async fn join_missing(shared: Arc<Shared>, renewed: Vec<(LeaseId, Replies)>) {
     let mut joining = Vec::new();
     for (id, mut replies) in renewed {
         replies.all().await;
-        let missing = replies.denied_by;
-        if missing == 0 || !shared.held.contains(id.owner) {
-            continue;
-        }
+        // A node that refuses the renewal of a revoked grant has the lease.
+        let missing = replies.denied_by & !replies.revoked_by;
+        let Some(signature) = shared.held.signature(id.owner).filter(|_| missing != 0) else { continue };
         tracing::debug!(key = %id.key, "a node without this lease is joined");
         let limit = Instant::now() + shared.nodes.timeout();
-        let claim = Claim::of(id, limit, &Arc::new(UnansweredAcquisitions::of(shared.nodes.of.len(), limit)));
+        let unanswered = Arc::new(UnansweredAcquisitions::of(shared.nodes.of.len(), limit));
+        let claim = Claim { signature: Some(signature), ..Claim::of(id, limit, &unanswered) };
         joining.push((ask(&shared, Kind::Join, &claim, missing), claim, missing));
     }
     for (mut replies, claim, missing) in joining {

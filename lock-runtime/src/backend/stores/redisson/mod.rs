@@ -1,6 +1,7 @@
 #![doc = include_str!("docs.md")]
 
 mod config;
+mod operate;
 mod protocol;
 
 use std::{error::Error, fmt, future::Future, sync::Arc};
@@ -9,7 +10,8 @@ use self::protocol::{FenceSource, RLock};
 use crate::{
     LockError,
     backend::{
-        Acquire, Acquired, Backend, BoxFuture, Capabilities, Credentials, Mode, Renew, ServerStatus,
+        Acquire, Acquired, Backend, BoxFuture, Capabilities, Credentials, Mode, Operate, Renew,
+        RevocationNotifier, ServerStatus,
         common::credentials::Provider,
         kits::{
             redis::config::Config,
@@ -85,6 +87,7 @@ impl Backend for Redisson {
             .named(protocol::NAME)
             .shared_between_processes()
             .telling_of_waiters()
+            .showing_locks()
             .with_default_prefix("")
     }
 
@@ -110,6 +113,14 @@ impl Backend for Redisson {
 
     fn renewal(&self) -> Option<&dyn Renew> {
         Some(&self.shared)
+    }
+
+    fn operate(&self) -> Option<&dyn Operate> {
+        Some(self)
+    }
+
+    fn on_revocation(&self, notifier: RevocationNotifier) {
+        self.shared.nodes.on_revocation(notifier);
     }
 }
 

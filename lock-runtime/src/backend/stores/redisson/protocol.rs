@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use redis::{Cmd, RedisWrite};
+use redis::{Cmd, RedisWrite, Value};
 
 use crate::{
     FencingToken, LockKey, OwnerToken,
@@ -20,7 +20,10 @@ use crate::{
                 lua::{EACH, FENCE_RETENTION, MINT, REPLICA_ERROR, fence_constants},
                 net::Script,
             },
-            unqueued::protocol::{Kind, Protocol},
+            unqueued::{
+                SeenGrant, Sighting,
+                protocol::{ForOperators, Kind, Protocol, REVOCATIONS},
+            },
         },
     },
 };
@@ -34,6 +37,10 @@ const PAUSE: [Duration; 2] = [Duration::from_millis(200), Duration::from_millis(
 /// Minimum and maximum time for which a released lock is left to other clients; a Java client was seen to ask 4 to 16
 /// ms after a release.
 const LEFT_FREE: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(16)];
+
+/// The field in which a client of this library records its grant, beside the field of the owner. Redisson's clients read no
+/// other field than their own.
+const RECORD: &str = "~1:grant";
 
 /// The source of the fencing tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,20 +60,27 @@ struct Scripts {
     renew: Script,
     count: Script,
     release: Script,
+    free: Script,
 }
+
+static LOOK: LazyLock<Script> = LazyLock::new(|| Script::of(&[include_str!("scripts/look.lua")]));
 
 impl Scripts {
     fn with(fences: &[&str]) -> Self {
         let constants = fence_constants(FENCE_RETENTION);
         let common = include_str!("scripts/common.lua");
+        let record = format!("local RECORD = '{RECORD}'");
         let of = |text| {
-            Script::of(&[&[constants.as_str()][..], fences, &[EACH, REPLICA_ERROR, common, text]].concat())
+            Script::of(
+                &[&[constants.as_str(), &record][..], fences, &[EACH, REPLICA_ERROR, common, text]].concat(),
+            )
         };
         Self {
             acquire: of(include_str!("scripts/acquire.lua")),
             renew: of(include_str!("scripts/renew.lua")),
             count: of(include_str!("scripts/count.lua")),
             release: of(include_str!("scripts/release.lua")),
+            free: of(include_str!("scripts/free.lua")),
         }
     }
 }
@@ -129,6 +143,28 @@ impl Protocol for RLock {
         before("redisson_lock__channel", key.stored()).to_string()
     }
 
+    fn for_operators(&self) -> ForOperators {
+        ForOperators { look: &LOOK, revoke: None, free: &self.scripts().free, key_type: "hash" }
+    }
+
+    fn sighting(&self, answer: &[Value]) -> Option<Sighting> {
+        let [Value::Array(fields), Value::Int(pttl), Value::Int(waiting)] = answer else { return None };
+        let (mut owner, mut record) = (None, None);
+        for field in fields.chunks_exact(2) {
+            let [Value::BulkString(name), Value::BulkString(value)] = field else { return None };
+            if name == RECORD.as_bytes() { record = Some(value) } else { owner = Some(name) }
+        }
+        let is_doubtful = !owner.is_some_and(|owner| is_owner(owner));
+        let foreign = Sighting::foreign(owner.cloned().unwrap_or_default(), *pttl, *waiting);
+        let grant = record.and_then(|record| grant(str::from_utf8(record).ok()?));
+        Some(Sighting { grant, is_doubtful, ..foreign })
+    }
+
+    /// Begins like the channels of the releases, so that a user needs few rights.
+    fn revocations(&self, prefix: &str) -> String {
+        ["redisson_lock__channel:", prefix, REVOCATIONS].concat()
+    }
+
     fn token(&self, fence: u64) -> FencingToken {
         match self.fences {
             FenceSource::Clock => FencingToken::from_micros(fence),
@@ -151,6 +187,24 @@ impl Protocol for RLock {
     fn outage_means(&self) -> &'static str {
         "no lock is granted"
     }
+}
+
+/// Returns whether a field of a hash has the form of an owner, `<uuid>:<id>`. A program may have other hashes than locks under
+/// any name.
+fn is_owner(field: &[u8]) -> bool {
+    let Some((uuid, id)) = str::from_utf8(field).ok().and_then(|field| field.split_once(':')) else {
+        return false;
+    };
+    let is_uuid = uuid.len() == 36 && uuid.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
+    is_uuid && !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Reads the record of a grant, as `acquire.lua` writes it.
+fn grant(record: &str) -> Option<SeenGrant> {
+    let mut parts = record.splitn(3, ':');
+    let (fence, recorded) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    let signature = parts.next()?.to_owned();
+    Some(SeenGrant { fence, recorded, since: recorded, signature, is_revoked: false })
 }
 
 /// Returns a name with this prefix in the slot of the lock. As in Redisson, a hash tag is put around the lock's name
@@ -194,6 +248,29 @@ mod tests {
             ("a{b", "redisson_lock__channel:a{b"),
         ] {
             assert_eq!(before("redisson_lock__channel", name).to_string(), channel);
+        }
+    }
+
+    #[test]
+    fn an_owner_is_told_from_other_fields() {
+        for (field, expected) in [
+            ("00000000-1111-2222-3333-444444444444:17", true),
+            ("00000000-1111-2222-3333-444444444444:", false),
+            ("00000000-1111-2222-3333-444444444444", false),
+            ("name", false),
+            ("a:1", false),
+        ] {
+            assert_eq!(is_owner(field.as_bytes()), expected, "{field}");
+        }
+    }
+
+    #[test]
+    fn a_record_is_read_as_the_script_writes_it() {
+        let signature = "program,1@host".to_owned();
+        let seen = SeenGrant { fence: 7, recorded: 9, since: 9, signature, is_revoked: false };
+        assert_eq!(grant("7:9:program,1@host"), Some(seen));
+        for other in ["", "7", "7:9", "x:9:program,1@host"] {
+            assert_eq!(grant(other), None, "{other}");
         }
     }
 

@@ -1,6 +1,7 @@
 #![doc = include_str!("docs.md")]
 
 mod config;
+mod operate;
 mod protocol;
 
 use std::{error::Error, fmt, future::Future, sync::Arc, time::Duration};
@@ -9,7 +10,8 @@ use self::protocol::StringLock;
 use crate::{
     LockError,
     backend::{
-        Acquire, Acquired, Backend, BoxFuture, Capabilities, Credentials, Mode, Renew, ServerStatus,
+        Acquire, Acquired, Backend, BoxFuture, Capabilities, Credentials, Mode, Operate, Renew,
+        RevocationNotifier, ServerStatus,
         common::{credentials::Provider, settings::invalid},
         kits::{
             redis::config::Config,
@@ -86,7 +88,7 @@ impl Redlock {
 
     fn with(nodes: Vec<Config>, rules: FleetSettings) -> Result<Self, LockError> {
         config::check(&nodes)?;
-        let nodes = Nodes::new(nodes, Arc::new(StringLock::new()), Some(rules))?;
+        let nodes = Nodes::new(nodes, Arc::new(StringLock), Some(rules))?;
         Ok(Self { shared: Arc::new(Shared::of(nodes)), rules })
     }
 
@@ -116,7 +118,12 @@ impl Redlock {
 
 impl Backend for Redlock {
     fn capabilities(&self) -> Capabilities {
-        let can = Capabilities::new().named(protocol::NAME).shared_between_processes().telling_of_waiters();
+        let can = Capabilities::new()
+            .named(protocol::NAME)
+            .shared_between_processes()
+            .telling_of_waiters()
+            .showing_locks()
+            .revoking();
         let FleetSettings { durable, max_ttl } = self.rules;
         if durable { can } else { can.with_longest_ttl(max_ttl) }
     }
@@ -154,6 +161,14 @@ impl Backend for Redlock {
 
     fn renewal(&self) -> Option<&dyn Renew> {
         Some(&self.shared)
+    }
+
+    fn operate(&self) -> Option<&dyn Operate> {
+        Some(self)
+    }
+
+    fn on_revocation(&self, notifier: RevocationNotifier) {
+        self.shared.nodes.on_revocation(notifier);
     }
 }
 

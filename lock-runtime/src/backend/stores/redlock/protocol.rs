@@ -1,24 +1,23 @@
 //! The keys, owners and channels of a lock on each node, and the scripts.
 
-use std::{
-    sync::{Arc, LazyLock},
-    time::Duration,
-};
+use std::{sync::LazyLock, time::Duration};
 
-use redis::{Cmd, RedisWrite};
+use redis::{Cmd, RedisWrite, Value};
 
 use crate::{
     LockKey, OwnerToken,
     backend::{
         Mode,
-        common::host,
         kits::{
             redis::{
                 format::{self, FORMAT},
                 lua::{EACH, REPLICA_ERROR, fence_constants},
                 net::Script,
             },
-            unqueued::protocol::{Kind, Protocol},
+            unqueued::{
+                SeenGrant, Sighting,
+                protocol::{ForOperators, Kind, Protocol, REVOCATIONS},
+            },
         },
     },
 };
@@ -38,6 +37,10 @@ const LEFT_FREE: [Duration; 2] = [Duration::from_millis(1), Duration::from_milli
 
 /// The text with which the text of each owner of this library begins.
 const OWNERS: &str = "r";
+/// The end of the text of a holder whose grant is revoked.
+const REVOKED: &str = ":revoked";
+/// The beginning of the text of an owner that holds a lock exclusively: store, format and mode.
+const EXCLUSIVE: &str = "r1x:";
 
 static ACQUIRE: LazyLock<Script> = LazyLock::new(|| script(include_str!("scripts/acquire.lua")));
 static RAISE: LazyLock<Script> = LazyLock::new(|| script(include_str!("scripts/raise.lua")));
@@ -45,10 +48,14 @@ static RENEW: LazyLock<Script> = LazyLock::new(|| script(include_str!("scripts/r
 static JOIN: LazyLock<Script> = LazyLock::new(|| script(include_str!("scripts/join.lua")));
 static RELEASE: LazyLock<Script> = LazyLock::new(|| release(true));
 static WITHDRAW: LazyLock<Script> = LazyLock::new(|| release(false));
+static LOOK: LazyLock<Script> = LazyLock::new(|| Script::of(&[include_str!("scripts/look.lua")]));
+static REVOKE: LazyLock<Script> = LazyLock::new(|| script(include_str!("scripts/revoke.lua")));
+static FREE: LazyLock<Script> = LazyLock::new(|| script(include_str!("scripts/free.lua")));
 
 fn script(text: &str) -> Script {
     let fence = fence_constants(FENCE_RETENTION);
-    let ours = format!("local OWNERS, AHEAD_US = '{OWNERS}{FORMAT}', {}", MAX_PROPOSAL_LEAD.as_micros());
+    let ahead = MAX_PROPOSAL_LEAD.as_micros();
+    let ours = format!("local OWNERS, REVOKED, AHEAD_US = '{OWNERS}{FORMAT}', '{REVOKED}', {ahead}");
     Script::of(&[&fence, &ours, EACH, REPLICA_ERROR, include_str!("scripts/common.lua"), text])
 }
 
@@ -57,16 +64,7 @@ fn release(notifies: bool) -> Script {
 }
 
 #[derive(Debug)]
-pub(super) struct StringLock {
-    /// The part that the texts of all owners in this process have.
-    process: Arc<str>,
-}
-
-impl StringLock {
-    pub(super) fn new() -> Self {
-        Self { process: format!("{}@{}", std::process::id(), host::name()).into() }
-    }
-}
+pub(super) struct StringLock;
 
 impl Protocol for StringLock {
     fn store(&self) -> &'static str {
@@ -89,14 +87,31 @@ impl Protocol for StringLock {
         call.write_arg_fmt(format::beside(key, "fence"));
     }
 
-    /// Writes `r1x:<pid>@<host>:<token>`: store, format and mode, process, and token.
+    /// Writes `r1x:<token>`: store, format and mode, and token.
     fn write_owner(&self, call: &mut Cmd, mode: Mode, owner: OwnerToken) {
-        call.write_arg_fmt(format_args!("{OWNERS}{}", format::owner(mode, &self.process, owner)));
+        match mode {
+            Mode::Exclusive => call.write_arg_fmt(format_args!("{EXCLUSIVE}{}", format::token(owner))),
+        }
     }
 
     /// See `release.lua`.
     fn channel(&self, key: &LockKey) -> String {
         format::beside(key, "released").to_string()
+    }
+
+    fn for_operators(&self) -> ForOperators {
+        ForOperators { look: &LOOK, revoke: Some(&REVOKE), free: &FREE, key_type: "string" }
+    }
+
+    fn sighting(&self, answer: &[Value]) -> Option<Sighting> {
+        let [Value::BulkString(text), Value::Int(pttl), Value::Int(waiting)] = answer else { return None };
+        let foreign = Sighting::foreign(text.clone(), *pttl, *waiting);
+        let Some((owner, grant)) = str::from_utf8(text).ok().and_then(grant) else { return Some(foreign) };
+        Some(Sighting { identity: owner.as_bytes().to_vec(), grant: Some(grant), ..foreign })
+    }
+
+    fn revocations(&self, prefix: &str) -> String {
+        [prefix, REVOCATIONS].concat()
     }
 
     fn pause(&self, behind_foreign: bool) -> [Duration; 2] {
@@ -109,5 +124,44 @@ impl Protocol for StringLock {
 
     fn outage_means(&self) -> &'static str {
         "it has no vote"
+    }
+}
+
+/// Reads the text of a holder of this library, as `acquire.lua` and `revoke.lua` write it; returns the owner and the grant.
+fn grant(text: &str) -> Option<(&str, SeenGrant)> {
+    let length = EXCLUSIVE.len() + text.strip_prefix(EXCLUSIVE)?.find(':')?;
+    let (owner, rest) = text.split_at(length);
+    let (rest, is_revoked) = match rest.strip_suffix(REVOKED) {
+        Some(rest) => (rest, true),
+        None => (rest, false),
+    };
+    let mut parts = rest.splitn(4, ':').skip(1);
+    let fence = parts.next()?.parse().ok()?;
+    let recorded: u64 = parts.next()?.parse().ok()?;
+    let signature = parts.next()?.to_owned();
+    // A node that was given the lease later has recorded it later, and the fence is a time of a node.
+    Some((owner, SeenGrant { fence, recorded, since: recorded.min(fence), signature, is_revoked }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_holder_is_read_as_the_scripts_write_it() {
+        let plain = SeenGrant {
+            fence: 17,
+            recorded: 19,
+            since: 17,
+            signature: "program,1@host,label".into(),
+            is_revoked: false,
+        };
+        let text = "r1x:00ff:17:19:program,1@host,label";
+        assert_eq!(grant(text), Some(("r1x:00ff", plain.clone())));
+        let revoked = format!("{text}:revoked");
+        assert_eq!(grant(&revoked), Some(("r1x:00ff", SeenGrant { is_revoked: true, ..plain })));
+        for other in ["", "r1x:", "r1x:00ff", "r1x:00ff:17", "r1x:00ff:x:19:", "r2x:00ff:17:19:a", "other"] {
+            assert_eq!(grant(other), None, "{other}");
+        }
     }
 }

@@ -10,8 +10,7 @@ local function channel(name)
   return 'redisson_lock__channel:{' .. name .. '}'
 end
 
--- Whether `owner` holds the lock; false when the key has another type by now. The hash contains only owners, and one
--- owner at most.
+-- Whether `owner` holds the lock; false when the key has another type by now. The hash has one owner at most.
 local function held(name, owner)
   local present = redis.pcall('HEXISTS', name, owner)
   if type(present) == 'table' then

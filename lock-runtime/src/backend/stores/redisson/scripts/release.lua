@@ -4,7 +4,7 @@
 
 return each({ tonumber((time())) }, #KEYS / 2, function(i)
   local name = KEYS[2 * i - 1]
-  local ours = held(name, ARGV[3 * i - 1])
+  local ours = held(name, ARGV[4 * i - 2])
   if ours then redis.call('DEL', name) end
   if redis.call('EXISTS', name) == 0 then redis.call('PUBLISH', channel(name), '0') end
   return ours and 1 or 0

@@ -3,9 +3,9 @@
 
 return each({ tonumber((time())) }, #KEYS / 2, function(i)
   local name, counter = KEYS[2 * i - 1], KEYS[2 * i]
-  local ours = held(name, ARGV[3 * i - 1])
+  local ours = held(name, ARGV[4 * i - 2])
   if ours then
-    redis.call('PEXPIRE', name, ARGV[3 * i])
+    redis.call('PEXPIRE', name, ARGV[4 * i - 1])
     keep(counter)
   end
   return ours and 1 or 0

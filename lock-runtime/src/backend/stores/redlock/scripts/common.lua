@@ -4,17 +4,24 @@ local function time()
   return t[1] .. string.sub('00000' .. t[2], -6)
 end
 
--- The fence with which `owner` holds the lock, as text; nil if `owner` does not hold it, as when the key has another
--- type by now.
+-- The fence with which `owner` holds the lock, as text, and the rest of the holder's text; nil if `owner` does not hold
+-- the lock, as when the key has another type by now.
 local function held(holder, owner)
   local present = redis.pcall('GET', holder)
   if type(present) == 'table' then
     if not string.find(present.err, 'WRONGTYPE', 1, true) then error(present.err, 0) end
     present = nil
   end
-  if present and string.sub(present, 1, #owner + 1) == owner .. ':' then return string.sub(present, #owner + 2) end
+  if present and string.sub(present, 1, #owner + 1) == owner .. ':' then
+    return string.match(present, '^(%d+)(.*)$', #owner + 2)
+  end
   local refusal = replica_error(holder, owner)
   if refusal then error(refusal) end
+end
+
+-- Whether the holder whose text has this rest is revoked.
+local function is_revoked(rest)
+  return string.sub(rest, -#REVOKED) == REVOKED
 end
 
 -- The rest of a lease, ms; the rest of a foreign lease is cut to a number that an answer can carry exactly.
@@ -34,6 +41,11 @@ local function raise(counter, fence)
   else
     redis.call('SET', counter, fence, 'PX', FENCE_RETENTION_MS)
   end
+end
+
+-- A fence above these two, as text.
+local function above(fence, other)
+  return string.format('%.0f', math.min(math.max(tonumber(fence), tonumber(other)) + 1, LAST_FENCE))
 end
 
 -- The channel on which releases are announced.

@@ -7,11 +7,11 @@ local now = time()
 if tonumber(now) > tonumber(ARGV[1]) then return { tonumber(now) } end
 return each({ tonumber(now) }, #KEYS / 2, function(i)
   local holder, counter = KEYS[2 * i - 1], KEYS[2 * i]
-  local owner, ttl, fence = ARGV[3 * i - 1], ARGV[3 * i], ARGV[3 * i + 1]
+  local owner, ttl, fence, signature = ARGV[4 * i - 2], ARGV[4 * i - 1], ARGV[4 * i], ARGV[4 * i + 1]
   local ours = held(holder, owner)
   if not ours and last_of(counter) <= tonumber(fence) and redis.call('EXISTS', holder) == 0 then
     raise(counter, fence)
-    redis.call('SET', holder, owner .. ':' .. fence, 'PX', ttl)
+    redis.call('SET', holder, table.concat({ owner, fence, now, signature }, ':'), 'PX', ttl)
     ours = fence
   end
   return ours and 1 or 0

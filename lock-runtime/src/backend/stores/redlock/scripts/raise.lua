@@ -5,12 +5,12 @@
 
 return each({ tonumber((time())) }, #KEYS / 2, function(i)
   local holder, counter = KEYS[2 * i - 1], KEYS[2 * i]
-  local owner, fence = ARGV[3 * i - 1], ARGV[3 * i + 1]
-  local with = held(holder, owner)
+  local owner, fence = ARGV[4 * i - 2], ARGV[4 * i]
+  local with, rest = held(holder, owner)
   local ours = with and tonumber(with) <= tonumber(fence)
   if ours then
     raise(counter, fence)
-    redis.call('SET', holder, owner .. ':' .. fence, 'KEEPTTL')
+    redis.call('SET', holder, owner .. ':' .. fence .. rest, 'KEEPTTL')
   end
   return ours and 1 or 0
 end)

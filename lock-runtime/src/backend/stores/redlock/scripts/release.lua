@@ -4,7 +4,7 @@
 
 return each({ tonumber((time())) }, #KEYS / 2, function(i)
   local holder, counter = KEYS[2 * i - 1], KEYS[2 * i]
-  local ours = held(holder, ARGV[3 * i - 1])
+  local ours = held(holder, ARGV[4 * i - 2])
   if ours then
     redis.call('DEL', holder)
     -- A user without the permission to publish releases all the same, because waiters ask from time to time anyway.

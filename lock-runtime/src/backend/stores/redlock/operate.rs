@@ -1,0 +1,21 @@
+//! What the store shows to operators, and how they take a lock from its holder.
+
+use super::Redlock;
+use crate::{
+    LockError, LockKey,
+    backend::{BoxFuture, LockState, Operate, Page, Revoke, Revoked, Scan, kits::unqueued},
+};
+
+impl Operate for Redlock {
+    fn inspect<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState, LockError>> {
+        Box::pin(unqueued::inspect(&self.shared, key))
+    }
+
+    fn scan<'a>(&'a self, scan: &'a Scan) -> BoxFuture<'a, Result<Page, LockError>> {
+        Box::pin(unqueued::scan(&self.shared, scan))
+    }
+
+    fn revoke<'a>(&'a self, revoke: &'a Revoke) -> BoxFuture<'a, Result<Revoked, LockError>> {
+        Box::pin(unqueued::revoke(&self.shared, revoke))
+    }
+}
