@@ -106,7 +106,7 @@ async fn a_wrong_token_revokes_nothing(fixture: Fixture) {
     let (operator, key) = (fixture.client().await, fixture.key("k"));
     let (_locks, guard) = held(&fixture, &key).await;
     let token = guard.fencing_token().get();
-    for wrong in [0, 1, token - 2048, token + 2048, i64::MAX.unsigned_abs()] {
+    for wrong in [0, 1, token.saturating_sub(2048), token + 2048, i64::MAX.unsigned_abs()] {
         assert!(!operator.revoke(&key, FencingToken::from_number(wrong)).await.unwrap(), "{wrong}");
     }
     let free = fixture.key("free");
@@ -322,7 +322,7 @@ async fn a_wrong_token_frees_nothing_by_force(fixture: Fixture) {
     let (operator, key) = (fixture.client().await, fixture.key("k"));
     let (_locks, guard) = held(&fixture, &key).await;
     let token = guard.fencing_token().get();
-    for wrong in [0, token - 2048, token + 2048] {
+    for wrong in [0, token.saturating_sub(2048), token + 2048] {
         assert!(!operator.revoke_by_force(&key, FencingToken::from_number(wrong)).await.unwrap(), "{wrong}");
     }
     fixture.is_held(&key).await;
