@@ -1,6 +1,8 @@
 //! Tests of one Redis server that is shared with clients that do as Redisson does, and so not cases of the conformance
 //! suite.
 
+mod operators;
+
 use std::time::{Duration, Instant};
 
 use lock_runtime::{LockErrorKind, LockManager};

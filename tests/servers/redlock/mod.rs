@@ -2,6 +2,7 @@
 
 mod fences;
 mod minority;
+mod operators;
 mod renewal;
 mod rules;
 mod torture;

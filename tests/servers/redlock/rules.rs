@@ -71,7 +71,7 @@ async fn a_lease_longer_than_the_longest_is_refused_and_the_setting_is_named() {
 }
 
 /// Three servers, and a store whose user has these rules.
-fn with_user(rules: &[&str]) -> (Vec<RedisServer>, Redlock) {
+pub(super) fn with_user(rules: &[&str]) -> (Vec<RedisServer>, Redlock) {
     let servers: Vec<_> =
         (0..3).map(|_| RedisServer::start_durable(&[&["--user"], rules].concat())).collect();
     let url =
@@ -262,7 +262,7 @@ async fn each_permission_that_is_missing_is_an_error_that_says_so() {
 }
 
 /// The user of the documentation's `ACL SETUSER`, word for word.
-fn published_user() -> Vec<&'static str> {
+pub(super) fn published_user() -> Vec<&'static str> {
     let page = include_str!("../../../lock-runtime/src/backend/stores/redlock/docs.md");
     let (_, rest) = page.split_once("ACL SETUSER ").expect("the page has the user");
     rest.split_once("```").expect("it ends with the block").0.split_whitespace().collect()
