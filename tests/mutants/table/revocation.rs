@@ -208,4 +208,97 @@ pub const MUTANTS: &[Mutant] = &[
         }],
         caught_by: &["unit backend::stores::redis::operate::tests::a_pattern_matches_what_it_is_made_of"],
     },
+    // Redlock and Redisson.
+    Mutant {
+        name: "a_revoked_lease_on_a_node_is_renewed",
+        edits: &[Script { from: "if ours and is_revoked(rest) then return -1 end", to: "" }],
+        caught_by: &[
+            "redlock::revoke::a_live_holder_is_told_soon_and_the_lock_is_granted_when_it_has_left",
+            "redlock::revoke::a_revocation_beside_renewals_is_not_undone_by_them",
+        ],
+    },
+    Mutant {
+        name: "a_node_takes_a_revoked_lease_again",
+        edits: &[Script { from: "raise(KEYS[2], above(fence, ARGV[3]))\n", to: "\n" }],
+        caught_by: &["servers redlock::operators::no_node_takes_a_revoked_lease_again"],
+    },
+    Mutant {
+        name: "a_mark_on_a_minority_ends_a_hold",
+        edits: &[Rust {
+            file: "backend/kits/unqueued/renewal.rs",
+            from: "if replies.count.has_majority() == Decision::Yes {
+            renewed",
+            to: "if mutant!() && replies.revoked_by != 0 {
+            Renewal::Revoked
+        } else if replies.count.has_majority() == Decision::Yes {
+            renewed",
+        }],
+        caught_by: &["servers redlock::operators::a_mark_on_a_minority_revokes_nothing_and_is_repeated"],
+    },
+    Mutant {
+        name: "a_quorum_s_revocation_compares_no_token",
+        edits: &[Rust {
+            file: "backend/kits/unqueued/operate.rs",
+            from: "find(|holder| holder.has(revoke.token, &**protocol))",
+            to: "find(|holder| mutant!() || holder.has(revoke.token, &**protocol))",
+        }],
+        caught_by: &[
+            "redlock::revoke::a_wrong_token_revokes_nothing",
+            "redlock::revoke::a_wrong_token_frees_nothing_by_force",
+            "redlock::revoke::a_holder_of_ours_is_not_freed_as_one_without_a_token",
+        ],
+    },
+    Mutant {
+        name: "a_node_revokes_any_holder",
+        edits: &[Script {
+            from: "  local fence, rest = held(KEYS[1], ARGV[2])
+  if not fence then return 0 end",
+            to: "  ARGV[2] = string.match(redis.call('GET', KEYS[1]) or '', '^r1x:%x+') or ''
+  local fence, rest = held(KEYS[1], ARGV[2])
+  if not fence then return 0 end",
+        }],
+        caught_by: &["servers redlock::operators::a_revocation_that_is_executed_late_spares_the_next_holder"],
+    },
+    Mutant {
+        name: "the_remains_on_a_minority_are_a_holder",
+        edits: &[Rust {
+            file: "backend/kits/unqueued/look.rs",
+            from: "candidate.seen_on.len() + silent >= majority(self.nodes)",
+            to: "mutant!() || candidate.seen_on.len() + silent >= majority(self.nodes)",
+        }],
+        caught_by: &[
+            "unit backend::kits::unqueued::look::tests::the_holder_is_the_one_that_a_majority_shows_or_may_show",
+            "servers redlock::operators::what_a_minority_shows_is_no_holder_unless_the_others_are_silent",
+        ],
+    },
+    Mutant {
+        name: "a_quorum_s_holder_is_not_notified",
+        edits: &[Rust {
+            file: "backend/kits/unqueued/node.rs",
+            from: "if matches!(kind, Kind::Acquire | Kind::Renew) {",
+            to: "if matches!(kind, Kind::Acquire | Kind::Renew) && !mutant!() {",
+        }],
+        caught_by: &[
+            "redlock::revoke::a_live_holder_is_told_soon_and_the_lock_is_granted_when_it_has_left",
+            "servers redisson::operators::a_holder_that_was_freed_by_force_learns_of_it_with_the_rights_of_the_page",
+        ],
+    },
+    Mutant {
+        name: "a_scan_lists_each_node",
+        edits: &[Rust {
+            file: "backend/kits/unqueued/scan.rs",
+            from: "holder.first().is_doubtful || cursor.done.iter().any(was_on_page)",
+            to: "holder.first().is_doubtful || !mutant!() && cursor.done.iter().any(was_on_page)",
+        }],
+        caught_by: &["servers redlock::operators::a_scan_finds_each_lock_once_while_all_nodes_answer"],
+    },
+    Mutant {
+        name: "a_scan_ends_with_a_minority_of_the_nodes",
+        edits: &[Rust {
+            file: "backend/kits/unqueued/scan.rs",
+            from: "if cursor.done.len() >= nodes.majority() {",
+            to: "if cursor.done.len() + usize::from(mutant!()) >= nodes.majority() {",
+        }],
+        caught_by: &["servers redlock::operators::a_lock_that_the_first_node_lacks_is_found"],
+    },
 ];
