@@ -59,7 +59,7 @@ pub struct Setup<'a> {
 impl Default for Setup<'_> {
     /// Two replicas; the Sentinels do nothing by themselves.
     fn default() -> Self {
-        let an_hour = Duration::from_secs(3600);
+        let an_hour = Duration::from_hours(1);
         Self {
             replicas: 2,
             servers: &[],

@@ -15,6 +15,7 @@ use std::time::Duration;
 /// assert!(can.modes().allows(Mode::Exclusive));
 /// ```
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an ability, and they can be combined freely")]
 pub struct Capabilities {
     shared_between_processes: bool,
     fair: bool,

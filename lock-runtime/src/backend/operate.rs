@@ -184,6 +184,7 @@ impl RevocationNotifier {
     ///
     /// This method may be called from anywhere: it neither blocks nor panics, and it needs no runtime. Notices that come
     /// in quick succession are handled together, at most ten times a second.
+    #[expect(clippy::must_use_candidate, reason = "called for its effect")]
     pub fn notify(&self, stored: &str) -> bool {
         let Some(renewals) = self.0.upgrade() else { return false };
         renewals.renew_early(stored);

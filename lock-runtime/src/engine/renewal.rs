@@ -228,10 +228,10 @@ impl Schedule {
         if names.is_empty() {
             return;
         }
-        let is_named = |hold: &&Arc<Hold>| names.contains(hold.key().stored());
+        let is_meant = |hold: &&Arc<Hold>| names.contains(hold.key().stored());
         let is_renewed = |hold: &&Arc<Hold>| hold.terms.auto_renew && hold.in_store.lease().is_some();
-        let named: Vec<_> = self.due.values().filter(is_named).filter(is_renewed).map(Arc::clone).collect();
-        for hold in named {
+        let leases: Vec<_> = self.due.values().filter(is_meant).filter(is_renewed).map(Arc::clone).collect();
+        for hold in leases {
             self.take(&hold);
             hold.scheduled.renew_at.store(now.as_nanos(), Ordering::SeqCst);
             hold.scheduled.due.store(now.as_nanos(), Ordering::SeqCst);

@@ -139,7 +139,11 @@ fn log(error: &LockError) {
         error,
         || tracing::warn!(%error, "the lock to lead under was not acquired, asking again"),
         |more, error| {
-            tracing::warn!(more, error, "more locks to lead under were not acquired; the last error is named")
+            tracing::warn!(
+                more,
+                error,
+                "more locks to lead under were not acquired; the last error is named"
+            );
         },
     );
 }

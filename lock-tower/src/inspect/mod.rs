@@ -57,7 +57,6 @@ use self::{
 /// # Errors
 /// The response is 400 if a name is not one of a lock, 501 if the store cannot show its locks, and 503 if the store failed
 /// or did not answer. In contrast to the layer's responses, it contains the error.
-#[must_use]
 pub fn inspect_router(locks: LockManager) -> Router {
     let question = Arc::new(Question { locks, turn: Semaphore::new(1) });
     Router::new()

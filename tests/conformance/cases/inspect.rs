@@ -5,7 +5,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use lock_runtime::{LockErrorKind, LockManager, backend::LockState};
+use lock_runtime::{FencingToken, LockErrorKind, LockManager, backend::LockState};
 
 use super::{LONG, SLACK, ms};
 use crate::{
@@ -187,7 +187,7 @@ async fn a_lock_of_another_process_is_shown_with_that_process(fixture: Fixture) 
     let token = other.acquire(&key, LONG, LONG).await.unwrap();
     let state = fixture.client().await.inspect(&key).await.unwrap();
     let shown = holder(&state);
-    assert_eq!(shown.token().map(|token| token.get()), Some(token));
+    assert_eq!(shown.token().map(FencingToken::get), Some(token));
     let ours = format!(":{}@", std::process::id());
     let client = shown.client().expect("our own holders state their process");
     assert!(client.contains('@') && !client.contains(&ours), "{shown:?}");

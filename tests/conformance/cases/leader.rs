@@ -106,7 +106,7 @@ impl Candidate {
                 let _ = send.send(Term { token: held.fencing_token(), began: Moment::now() });
                 async move {
                     let _present = present;
-                    pending().await
+                    pending::<()>().await;
                 }
             })
             .await
@@ -358,7 +358,10 @@ async fn a_watch_goes_on_after_an_outage(fixture: Fixture) {
     // The connection may need a moment.
     loop {
         match timeout(LONG, watch.changed()).await.expect("an answer") {
-            Ok(next) => break assert_ne!(next.and_then(|leader| leader.token()), Some(token)),
+            Ok(next) => {
+                assert_ne!(next.and_then(|leader| leader.token()), Some(token));
+                break;
+            }
             Err(error) => assert!(error.is_retryable() && end.within(LONG), "{error}"),
         }
     }

@@ -52,7 +52,7 @@ async fn one_of_three_processes_leads_at_a_time_and_is_succeeded_in_time(fixture
     let mut successions = 0;
     while Instant::now() < end {
         tokio::time::sleep(ms(random.below(400))).await;
-        for _ in 0..1 + random.below(2) {
+        for _ in 0..=random.below(2) {
             candidates.hurt_one(&mut random).await;
             tokio::time::sleep(ms(random.below(3) * random.below(150))).await;
         }
@@ -81,7 +81,7 @@ struct Candidates {
     /// The terms of the processes that were killed.
     history: Vec<Hold>,
     /// When a process was killed or paused that was no leader.
-    dead_candidates: Vec<Instant>,
+    dead: Vec<Instant>,
     /// When a process was last killed or paused.
     disturbed: (Moment, u64),
 }
@@ -114,7 +114,7 @@ impl Candidates {
             ttl,
             processes: Vec::new(),
             history: Vec::new(),
-            dead_candidates: Vec::new(),
+            dead: Vec::new(),
             disturbed: (Moment::now(), monotonic()),
         };
         for _ in 0..3 {
@@ -163,7 +163,7 @@ impl Candidates {
             process.leads()
         };
         if !was_leader {
-            self.dead_candidates.push(Instant::now());
+            self.dead.push(Instant::now());
         }
         self.disturbed = (Moment::now(), monotonic());
     }
@@ -187,8 +187,8 @@ impl Candidates {
     /// # Panics
     /// If that takes longer than a crash, a succession, and each candidate that is dead.
     async fn one_leads(&mut self) {
-        self.dead_candidates.retain(|died| died.elapsed() < STALE);
-        let dead = u32::try_from(self.dead_candidates.len()).unwrap();
+        self.dead.retain(|died| died.elapsed() < STALE);
+        let dead = u32::try_from(self.dead.len()).unwrap();
         let limit = held_after_a_crash(&self.fixture, self.ttl)
             + SUCCESSION
             + (DEAD_CANDIDATE * dead).min(DEAD_CANDIDATES);

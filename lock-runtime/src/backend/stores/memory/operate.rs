@@ -2,7 +2,7 @@
 
 use super::{Memory, RELEASE_LIMIT, now};
 use crate::{
-    LockError, LockErrorKind, LockKey,
+    FencingToken, LockError, LockErrorKind, LockKey,
     backend::{BoxFuture, LockState, Operate, Page, Revoke, Revoked, Scan, client_name},
     sync::Sharded,
     time::clock::Instant,
@@ -39,7 +39,7 @@ impl Operate for Memory {
             self.pass().await?;
             let (name, now) = (revoke.key.stored(), now());
             // No client of another library uses this store.
-            let Some(fence) = revoke.token.map(|token| token.micros()) else { return Ok(Revoked::NotHeld) };
+            let Some(fence) = revoke.token.map(FencingToken::micros) else { return Ok(Revoked::NotHeld) };
             let is_revoked = if revoke.is_forced {
                 let mut state = self.0.state.of(name);
                 let (was_held, next) = state.locks.revoke_by_force(name, fence, now);

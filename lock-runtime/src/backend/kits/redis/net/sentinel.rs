@@ -15,7 +15,7 @@ use tokio::{
 use super::{
     super::{config::Config, error},
     dial::Dial,
-    verdict::Named,
+    verdict::{Answer, Named},
 };
 use crate::{LockError, LockErrorKind, backend::common::client_name, time::clock::Instant};
 
@@ -54,11 +54,11 @@ impl Sentinel {
         Ok(Self { dial: Dial::new(&config)?, config })
     }
 
-    /// Asks for the primary of this name; `None` if the Sentinel watches no primary of this name.
+    /// Asks for the primary of this name.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(super) async fn ask(&self, name: &str) -> Result<Option<Named>, LockError> {
+    pub(super) async fn ask(&self, name: &str) -> Result<Answer, LockError> {
         let settings = AsyncConnectionConfig::new();
         let (driver, _task) = self.connect(settings).await?;
         let asked = async {
@@ -68,9 +68,9 @@ impl Sentinel {
                 call::<HashMap<String, String>>(&driver, "MASTER", name),
                 call::<Option<(String, u16)>>(&driver, "GET-MASTER-ADDR-BY-NAME", name),
             );
-            let Some(address) = address? else { return Ok(None) };
+            let Some(address) = address? else { return Ok(Answer::UnknownName) };
             let epoch = facts?.get("config-epoch").and_then(|epoch| epoch.parse().ok()).unwrap_or_default();
-            Ok(Some(Named { address, epoch }))
+            Ok(Answer::Primary(Named { address, epoch }))
         };
         let limit = self.config.response_timeout;
         let answer = timeout(limit, asked).await.map_err(|_| {

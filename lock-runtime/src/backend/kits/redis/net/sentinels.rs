@@ -23,7 +23,7 @@ use super::{
     super::config::Config,
     place::Place,
     sentinel::{Event, Sentinel},
-    verdict::{self, Named, Verdict},
+    verdict::{self, Answer, Verdict},
 };
 use crate::{
     LockError, LockErrorKind,
@@ -63,7 +63,7 @@ impl SentinelSet {
 pub(super) struct Sentinels {
     name: Arc<str>,
     servers: Config,
-    sentinels: Vec<Arc<Sentinel>>,
+    all: Vec<Arc<Sentinel>>,
     current: SingleFlight<Arc<Place>>,
     known: Mutex<Known>,
     /// When a Sentinel last announced another primary.
@@ -92,7 +92,7 @@ impl Sentinels {
         Ok(Arc::new(Self {
             name: set.name.into(),
             servers: set.servers,
-            sentinels: sentinels.collect::<Result<_, _>>()?,
+            all: sentinels.collect::<Result<_, _>>()?,
             current: SingleFlight::default(),
             known: Mutex::new(Known { place: None, epoch: 0, asked: Instant::from_nanos(0) }),
             noticed: AtomicU64::new(0),
@@ -139,19 +139,19 @@ impl Sentinels {
 
     /// Asks all Sentinels. Returns their answers, and the failure of one that did not answer: a failure that lasts until
     /// the configuration is fixed, if all that failed have such a failure.
-    async fn ask(&self, sent: Instant) -> (Vec<Option<Option<Named>>>, Option<LockError>) {
-        let count = self.sentinels.len();
+    async fn ask(&self, sent: Instant) -> (Vec<Answer>, Option<LockError>) {
+        let count = self.all.len();
         let mut questions = JoinSet::new();
-        for (number, sentinel) in self.sentinels.iter().enumerate() {
+        for (number, sentinel) in self.all.iter().enumerate() {
             let (sentinel, name) = (Arc::clone(sentinel), Arc::clone(&self.name));
             questions.spawn(async move { (number, sentinel.ask(&name).await) });
         }
-        let mut answers = vec![None; count];
+        let mut answers = vec![Answer::Missing; count];
         let mut failure: Option<LockError> = None;
         let mut end = tokio::time::Instant::now() + self.servers.connect_timeout;
         while let Ok(Some(answered)) = timeout_at(end, questions.join_next()).await {
             match answered {
-                Ok((number, Ok(answer))) => answers[number] = Some(answer),
+                Ok((number, Ok(answer))) => answers[number] = answer,
                 Ok((_, Err(error))) => {
                     if failure.as_ref().is_none_or(|known| !known.is_retryable()) {
                         failure = Some(error);
@@ -159,7 +159,7 @@ impl Sentinels {
                 }
                 Err(_) => {}
             }
-            if answers.iter().flatten().flatten().count() >= verdict::majority(count) {
+            if answers.iter().filter_map(Answer::primary).count() >= verdict::majority(count) {
                 end = end.min(tokio::time::Instant::now() + GRACE);
             }
         }
@@ -174,7 +174,7 @@ impl Sentinels {
     fn judge(
         &self,
         sent: Instant,
-        answers: &[Option<Option<Named>>],
+        answers: &[Answer],
         failure: Option<LockError>,
     ) -> Result<(Arc<Place>, Option<Arc<Place>>), LockError> {
         let mut known = lock(&self.known);
@@ -226,7 +226,7 @@ impl Sentinels {
     }
 
     fn no_majority(&self, named: usize, failure: Option<LockError>) -> LockError {
-        let count = self.sentinels.len();
+        let count = self.all.len();
         let why = failure.as_ref().map_or_else(String::new, |failure| format!(": {}", failure.message()));
         let message = if named == 0 && count == 1 {
             format!("the Redis Sentinel does not answer{why}")
@@ -250,7 +250,7 @@ impl Sentinels {
         if self.is_watching.swap(true, Ordering::AcqRel) {
             return;
         }
-        for sentinel in &self.sentinels {
+        for sentinel in &self.all {
             let (sentinel, name) = (Arc::clone(sentinel), Arc::clone(&self.name));
             let (this, mut closing) = (Arc::downgrade(self), self.closing.subscribe());
             background::handle().spawn(async move {
@@ -289,7 +289,7 @@ impl Sentinels {
     }
 
     fn on(&self, event: Event) {
-        let needed = verdict::majority(self.sentinels.len());
+        let needed = verdict::majority(self.all.len());
         match event {
             Event::Heard => {
                 self.heard.fetch_add(1, Ordering::AcqRel);
@@ -305,7 +305,7 @@ impl Sentinels {
                         "only {} of the {} Redis Sentinels in the URL can be reached: no new connection is made until a \
                          majority can",
                         needed - 1,
-                        self.sentinels.len()
+                        self.all.len()
                     );
                 }
             }
