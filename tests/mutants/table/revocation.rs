@@ -73,10 +73,7 @@ pub const MUTANTS: &[Mutant] = &[
             from: "if value and string.sub(value, -#ours) == ours then",
             to: "if value and string.find(value, ours, 1, true) then",
         }],
-        caught_by: &[
-            "redis::revoke::a_live_holder_is_told_soon_and_the_lock_is_granted_when_it_has_left",
-            "redis::revoke::a_revocation_beside_renewals_is_not_undone_by_them",
-        ],
+        caught_by: &["redis::revoke::a_live_holder_is_told_soon_and_the_lock_is_granted_when_it_has_left"],
     },
     Mutant {
         name: "a_revoked_lease_on_redis_is_renewed_by_a_poll",
