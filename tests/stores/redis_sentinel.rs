@@ -24,7 +24,10 @@ struct Store {
 }
 
 /// The servers of all cases that do not hurt them.
-static SHARED: Mutex<Option<(Arc<Mutex<RedisServer>>, Arc<Watch>)>> = Mutex::new(None);
+static SHARED: Mutex<Option<Shared>> = Mutex::new(None);
+
+/// The primary, and all others.
+type Shared = (Arc<Mutex<RedisServer>>, Arc<Watch>);
 
 /// All but the primary.
 struct Watch {

@@ -1,6 +1,9 @@
 //! The page for operators.
 
-use std::time::{Duration, Instant};
+use std::{
+    fmt::Write,
+    time::{Duration, Instant},
+};
 
 use axum::Router;
 use http::StatusCode;
@@ -74,7 +77,7 @@ async fn programs_read_it_as_json() {
     let guard = held(&locks, "shop/1:a b", "ship").await;
     let one = json(&app, "/locks/shop/1:a%20b").await;
     assert!(one.starts_with(r#"{"key":"shop/1:a b","mode":"exclusive","holders":[{"client":""#), "{one}");
-    assert!(one.contains(&format!(r#""label":"ship","since":"20"#)), "{one}");
+    assert!(one.contains(r#""label":"ship","since":"20"#), "{one}");
     assert!(one.contains(&format!(r#""token":"{}""#, guard.fencing_token().get())), "{one}");
     let all = json(&app, "/locks.json?prefix=shop/").await;
     assert!(all.starts_with(r#"{"complete":true,"locks":[{"key":"shop/1:a b","#), "{all}");
@@ -117,7 +120,11 @@ async fn texts_of_others_are_no_markup() {
 }
 
 fn percent(text: &str) -> String {
-    text.bytes().map(|byte| format!("%{byte:02X}")).collect()
+    let mut encoded = String::new();
+    for byte in text.bytes() {
+        write!(encoded, "%{byte:02X}").expect("a text takes everything");
+    }
+    encoded
 }
 
 #[tokio::test]

@@ -28,7 +28,7 @@ impl Handover {
     pub(crate) fn has_room(&self, s: &State, client: u8) -> bool {
         let counts = |message: &&Message| {
             !matches!(message, Message::Push { .. } | Message::Free { .. })
-                && !is_revocation(message)
+                && !is_revocation(**message)
                 && message.owner().client == client
         };
         s.network.iter().filter(counts).count() < self.variant.role(client).in_flight
@@ -304,6 +304,6 @@ impl Handover {
 }
 
 /// Whether this is a request of an operator, and not of the client that it names.
-pub(crate) fn is_revocation(message: &Message) -> bool {
+pub(crate) fn is_revocation(message: Message) -> bool {
     matches!(message, Message::Request(Request { call: Call::Revoke(_), .. }))
 }

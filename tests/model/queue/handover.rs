@@ -229,7 +229,7 @@ impl Model for Handover {
                     steps.push(Step::Receive(*message));
                 }
             }
-            if is_revocation(message)
+            if is_revocation(*message)
                 || (!matches!(message, Message::Push { .. } | Message::Free { .. })
                     && !self.has_room(s, message.owner().client))
             {

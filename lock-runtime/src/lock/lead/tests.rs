@@ -169,7 +169,7 @@ async fn a_pause_after_a_long_term_is_short() {
                 tokio::time::sleep(LONGEST_PAUSE).await;
                 store.renewals().once([Reply::No]);
                 lost.set(Some(Instant::now()));
-                pending().await
+                pending::<()>().await;
             }
             if term < 7 { pending().await } else { Instant::now() }
         }
@@ -273,7 +273,6 @@ async fn a_panic_of_the_body_releases_the_lock_and_ends_it() {
                 async { panic!("a panic on purpose") }
             })
             .await
-            .map(|()| ())
         });
         assert!(soon(led).await.expect_err("it panics").is_panic());
     }

@@ -88,7 +88,7 @@ mod tests {
         assert!(operator.inspect("k").await.expect("shown").holders[0].is_revoked());
         let error = theirs.lock("k").wait(Duration::ZERO).acquire().await.expect_err("still held");
         assert_eq!(error.kind(), LockErrorKind::Contended);
-        assert!(error.holder().is_some_and(|holder| holder.is_revoked()), "{error:?}");
+        assert!(error.holder().is_some_and(crate::LockHolder::is_revoked), "{error:?}");
         drop(guard);
         theirs.lock("k").acquire().await.expect("free").release().await.expect("held");
         assert!(!operator.revoke("k", token).await.expect("answered"), "it is over");
