@@ -69,7 +69,7 @@ impl lock_conformance::Store for Store {
         let capabilities =
             Capabilities::new().shared_between_processes().telling_of_waiters().with_default_prefix("");
         match self.kind {
-            Kind::Rows { .. } => capabilities,
+            Kind::Rows { .. } => capabilities.showing_locks().revoking(),
             Kind::Advisory => capabilities.with_session_timeout(SESSION),
         }
     }

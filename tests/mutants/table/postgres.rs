@@ -53,8 +53,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "a_grant_that_a_check_in_does_not_stop",
         edits: &[
             Script {
-                from: "OR l.owner = $2::uuid)\n    FOR UPDATE OF l SKIP LOCKED",
-                to: "OR l.owner = $2::uuid)\n    FOR NO KEY UPDATE OF l SKIP LOCKED",
+                from: "l.owner = $2::uuid)\n    FOR UPDATE OF l SKIP LOCKED",
+                to: "l.owner = $2::uuid)\n    FOR NO KEY UPDATE OF l SKIP LOCKED",
             },
             Script {
                 from: "* 1000000 <= $4\n    FOR UPDATE SKIP LOCKED",
@@ -87,8 +87,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "a_grant_that_waits_for_a_row",
         edits: &[
             Script {
-                from: "OR l.owner = $2::uuid)\n    FOR UPDATE OF l SKIP LOCKED",
-                to: "OR l.owner = $2::uuid)\n    FOR UPDATE OF l",
+                from: "l.owner = $2::uuid)\n    FOR UPDATE OF l SKIP LOCKED",
+                to: "l.owner = $2::uuid)\n    FOR UPDATE OF l",
             },
             Script {
                 from: "* 1000000 <= $4\n    FOR UPDATE SKIP LOCKED",

@@ -1,7 +1,5 @@
 //! The text by which a store's record of a lock states who holds the lock or waits for it.
 
-#![allow(dead_code, reason = "its stores follow")]
-
 use std::{
     borrow::Cow,
     fmt::{self, Write},

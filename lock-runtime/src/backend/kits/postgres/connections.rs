@@ -37,8 +37,9 @@ use crate::{
     time::clock::Instant,
 };
 
-/// Number of connections that renew leases. Renewals and other statements do not wait for each other.
-const FOR_RENEWALS: u32 = 2;
+/// Upper bound on the connections that renew leases: two for renewals, and one for the look at revocations, which mostly
+/// finds a connection of a renewal that is idle. Renewals and other statements do not wait for each other.
+const FOR_RENEWALS: u32 = 3;
 /// Upper bound on the repetitions of a statement that conflicted with another statement, or whose session a pooler
 /// replaced.
 const CONFLICTS: u32 = 5;
@@ -53,6 +54,14 @@ pub(crate) enum Lane {
     Releases,
     /// The connections for renewals, on the library's own thread.
     Renewals,
+    /// Like [`Renewals`](Self::Renewals), for statements that only look for hints: their failure is no outage.
+    Looks,
+}
+
+impl Lane {
+    fn is_of_renewals(self) -> bool {
+        matches!(self, Self::Renewals | Self::Looks)
+    }
 }
 
 /// The answer to a statement.
@@ -74,6 +83,8 @@ pub(crate) struct Connections {
     renewals: Mutex<Option<Arc<Slot>>>,
     overdue: Arc<Overdue>,
     outage: Outage,
+    /// Whether these are the connections of operators, whose failure says nothing about the locks.
+    is_of_operators: bool,
     pub(crate) clock: ServerClock,
     pub(crate) fitness: Fitness,
     /// Whether the listener has proved that a connection keeps its session from one statement to the next. Behind a
@@ -85,15 +96,27 @@ pub(crate) struct Connections {
 
 impl Connections {
     pub(crate) fn new(config: Config, store: &'static str) -> Self {
+        Self::of(config, store, false)
+    }
+
+    /// Creates the connections over which operators look at the locks of a store that keeps its own connections.
+    pub(crate) fn of_operators(config: Config) -> Self {
+        // Nothing is reported under the name.
+        Self::of(config, "postgres", true)
+    }
+
+    fn of(config: Config, store: &'static str, is_of_operators: bool) -> Self {
         let address = config.address().clone();
         let outage = Outage::of(store, "PostgreSQL", address, "locks cannot be acquired or renewed");
         Self {
-            fitness: Fitness::of(&config.table, true),
+            // Only locks that are in the table have to outlive a crash.
+            fitness: Fitness::of(&config.table, !is_of_operators),
             overdue: Overdue::of(&config),
             config,
             by_runtime: Arc::default(),
             renewals: Mutex::default(),
             outage,
+            is_of_operators,
             clock: ServerClock::default(),
             keeps_sessions: Arc::default(),
             pool_is_fit: AtomicBool::new(false),
@@ -171,7 +194,7 @@ impl Connections {
             };
             // A renewal has time for one round trip only, and preparing a statement takes another one.
             let prepared =
-                taken.is_of_pool() || (lane != Lane::Renewals && self.keeps_sessions.load(Ordering::Acquire));
+                taken.is_of_pool() || (!lane.is_of_renewals() && self.keeps_sessions.load(Ordering::Acquire));
             // The lock timeout of a session is set before the first prepared statement of a connection, but not for a
             // connection of the user's pool, because the user chooses the settings of the pool's connections.
             let is_unset = prepared && taken.prepared.is_empty() && !taken.is_of_pool();
@@ -192,7 +215,7 @@ impl Connections {
             let Ok(answer) = answer.await else {
                 self.overdue.keep(taken);
                 let error = error::silent(limit, &self.config);
-                self.outage.begins(sent, &error);
+                self.outage_begins(lane, sent, &error);
                 return Err(Failure::Unknown(error));
             };
             let cause = match answer {
@@ -255,7 +278,7 @@ impl Connections {
     async fn take(&self, lane: Lane) -> Result<Checkout, LockError> {
         // Releases in the background do not depend on the pool, whose runtime may be gone.
         if let Some(pool) = &self.config.pool
-            && lane != Lane::Renewals
+            && !lane.is_of_renewals()
             && !background::handle().is_here()
             && !(lane == Lane::Releases && pool.is_closed())
         {
@@ -288,7 +311,7 @@ impl Connections {
     async fn make(&self, lane: Lane, slot: &Slot, permit: Permit) -> Result<Checkout, LockError> {
         if slot.is_reached() {
             if let Ok(connection) = self.connect_soon(lane).await {
-                self.outage.ends();
+                self.outage_ends(lane);
                 return Ok(Checkout::new(connection, permit));
             }
             slot.set_reached(false);
@@ -310,14 +333,26 @@ impl Connections {
             Ok(connection) => {
                 *failed = None;
                 slot.set_reached(true);
-                self.outage.ends();
+                self.outage_ends(lane);
                 Ok(Checkout::new(connection, permit))
             }
             Err(error) => {
-                self.outage.begins(began, &error);
+                self.outage_begins(lane, began, &error);
                 *failed = Some((Instant::now() + PAUSE, error.clone()));
                 Err(error)
             }
+        }
+    }
+
+    fn outage_begins(&self, lane: Lane, began: Instant, error: &LockError) {
+        if lane != Lane::Looks && !self.is_of_operators {
+            self.outage.begins(began, error);
+        }
+    }
+
+    fn outage_ends(&self, lane: Lane) {
+        if lane != Lane::Looks && !self.is_of_operators {
+            self.outage.ends();
         }
     }
 
@@ -366,11 +401,11 @@ impl Connections {
     }
 
     async fn check(&self, connection: &mut PgConnection, lane: Lane) -> Result<(), LockError> {
-        self.fitness.check(connection, &self.config, &self.clock, lane == Lane::Renewals).await
+        self.fitness.check(connection, &self.config, &self.clock, lane.is_of_renewals()).await
     }
 
     fn slot(&self, lane: Lane) -> Arc<Slot> {
-        if lane == Lane::Renewals {
+        if lane.is_of_renewals() {
             let mut renewals = lock(&self.renewals);
             return Arc::clone(renewals.get_or_insert_with(|| Slot::of(FOR_RENEWALS, None)));
         }

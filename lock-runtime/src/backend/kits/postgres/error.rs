@@ -110,7 +110,7 @@ pub(crate) fn backend(message: impl Into<String>) -> LockError {
 }
 
 /// Returns an error that lasts until the server or the configuration is changed.
-pub(super) fn permanent(message: impl Into<String>) -> LockError {
+pub(crate) fn permanent(message: impl Into<String>) -> LockError {
     backend(message).into_permanent()
 }
 
@@ -149,10 +149,7 @@ pub(crate) fn explain(error: Error, config: &Config) -> LockError {
             "another transaction locks the table {table} or the row of the lock; it is to be found in pg_locks"
         )),
         // undefined_column, datatype_mismatch, undefined_function
-        "42703" | "42804" | "42883" => permanent(format!(
-            "the table {table} has other columns than locks need ({message}); create it with: {}",
-            config.table.ddl()
-        )),
+        "42703" | "42804" | "42883" => other_columns(&config.table, message),
         // numeric_value_out_of_range
         "22003" => permanent(format!(
             "the fencing tokens of this lock are used up: the `version` in its row in {table} was set, or the server's \
@@ -265,6 +262,16 @@ pub(crate) fn missing(table: &Table) -> LockError {
         "the table {} does not exist; add `create_table=true` to the URL, or create it with: {}",
         table.name(),
         table.ddl()
+    ))
+}
+
+/// Returns the error for a table that this version of the library has not made.
+pub(crate) fn other_columns(table: &Table, message: &str) -> LockError {
+    let (name, ddl) = (table.name(), table.ddl());
+    permanent(format!(
+        "the table {name} has other columns than locks need ({message}): if it belongs to another program, choose another \
+         table with the setting `table`; if an earlier version of this library has made it, remove it while no process \
+         uses it (DROP TABLE {name};), and create it with: {ddl}"
     ))
 }
 

@@ -85,10 +85,13 @@ impl Fitness {
             create_table(connection, config).await?;
             fitness = self.table(connection, form).await.map_err(failed)?;
         }
-        let OfTable { may_change, hides_rows, danger, identity, name, others } = fitness;
+        let OfTable { may_change, hides_rows, lacks, danger, identity, name, others } = fitness;
         let Some(identity) = identity else {
             return Err(error::missing(&config.table));
         };
+        if let Some(lacks) = lacks {
+            return Err(error::other_columns(&config.table, &format!("it has no {lacks}")));
+        }
         if !may_change {
             return Err(error::may_not(config, "permission denied"));
         }
@@ -162,6 +165,7 @@ impl Fitness {
             danger: row.try_get("danger")?,
             may_change: row.try_get::<Option<bool>, _>("may_change")?.unwrap_or_default(),
             hides_rows: row.try_get::<Option<bool>, _>("hides_rows")?.unwrap_or_default(),
+            lacks: row.try_get("lacks")?,
             identity: row.try_get("identity")?,
             name: row.try_get("name")?,
             others: row.try_get("others")?,
@@ -209,6 +213,8 @@ struct OfTable {
     may_change: bool,
     /// Whether row security applies to the user, and the table has no permissive policy `FOR ALL` commands.
     hides_rows: bool,
+    /// The columns that the table does not have.
+    lacks: Option<String>,
     /// `None` without the table.
     identity: Option<String>,
     /// The table's name, with its schema.

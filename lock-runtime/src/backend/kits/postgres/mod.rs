@@ -9,6 +9,7 @@ pub(crate) mod halves;
 pub(crate) mod listener;
 pub(crate) mod notices;
 pub(crate) mod overdue;
+pub(crate) mod revocations;
 pub(crate) mod slot;
 pub(crate) mod statement;
 pub(crate) mod sweep;

@@ -54,6 +54,9 @@ const SILENCE: Duration = Duration::from_secs(2);
 /// How long the connection is kept without waiters.
 const UNUSED: Duration = Duration::from_secs(60);
 
+/// The payload of the notification that an operator has revoked a lock. The other payloads begin with a hash.
+const REVOKED: &str = "revoked";
+
 /// The notifications of one store.
 #[derive(Debug)]
 pub(crate) struct Notices {
@@ -70,6 +73,8 @@ pub(crate) struct Notices {
     asked: AtomicU64,
     /// Whether the task that listens runs.
     runs: AtomicBool,
+    /// Notified when an operator may have revoked a lock.
+    pub(crate) revoked: Arc<Notify>,
     /// Notified when a task begins to wait, when the server refuses a notification, and when the store is dropped.
     wake: Arc<Notify>,
 }
@@ -85,6 +90,7 @@ impl Notices {
             refuses: AtomicBool::new(false),
             asked: AtomicU64::new(0),
             runs: AtomicBool::new(false),
+            revoked: Arc::default(),
             wake: Arc::default(),
         })
     }
@@ -253,6 +259,7 @@ async fn listen_once(notices: &Arc<Notices>, store: &Weak<Notices>, wake: &Notif
             message = listener.try_recv() => match message {
                 Ok(Some(message)) if message.channel() == notices.channel => {
                     match message.payload().split_once(' ') {
+                        None if message.payload() == REVOKED => notices.revoked.notify_one(),
                         Some((lock, grant)) => notices.hints.notify_with_text(lock, grant),
                         None => notices.hints.notify(message.payload()),
                     }

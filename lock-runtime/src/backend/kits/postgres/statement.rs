@@ -36,6 +36,8 @@ static ECHO: LazyLock<AtomicI64> = LazyLock::new(|| AtomicI64::new(i64::from(ran
 pub(crate) enum Arg<'a> {
     Text(Cow<'a, str>),
     Number(i64),
+    /// A `bigint`, or NULL.
+    OptionalNumber(Option<i64>),
     /// A `uuid`, or NULL.
     Owner(Option<OwnerToken>),
     Texts(Vec<&'a str>),
@@ -176,6 +178,7 @@ fn bind<'a>(query: Query<'a, Postgres, PgArguments>, arg: &'a Arg<'_>) -> Query<
     match arg {
         Arg::Text(text) => query.bind(text.as_ref()),
         Arg::Number(number) => query.bind(*number),
+        Arg::OptionalNumber(number) => query.bind(*number),
         Arg::Owner(token) => query.bind(token.map(uuid)),
         Arg::Texts(texts) => query.bind(texts.as_slice()),
         Arg::Numbers(numbers) => query.bind(numbers.as_slice()),
@@ -200,7 +203,8 @@ fn write_literal(text: &mut String, arg: &Arg<'_>) {
     };
     let _ = match arg {
         Arg::Text(value) => write!(text, "{}", quote(value)),
-        Arg::Number(number) => write!(text, "({number})::bigint"),
+        Arg::Number(number) | Arg::OptionalNumber(Some(number)) => write!(text, "({number})::bigint"),
+        Arg::OptionalNumber(None) => write!(text, "NULL::bigint"),
         Arg::Texts(values) => array(text, "text", values.iter().map(|value| quote(value)).collect()),
         Arg::Numbers(values) => array(text, "bigint", values.iter().map(i64::to_string).collect()),
         Arg::Owner(token) => write!(text, "{}", token.map_or_else(|| "NULL::uuid".into(), owner)),

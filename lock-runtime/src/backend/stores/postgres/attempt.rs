@@ -1,6 +1,9 @@
 //! Attempts to acquire a lock: a request, and the wait until the next request is worthwhile.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use sqlx::Row;
 
@@ -8,6 +11,7 @@ use super::{
     flight::{Flight, InFlight, Landed},
     hold::PostgresLease,
     next_holder::{CLAIM_WINDOW, Place, Pushed, Secret},
+    operate::Described,
     shared::Shared,
 };
 use crate::{
@@ -17,7 +21,7 @@ use crate::{
         common::{
             contention::Contention,
             place_proof::{PlaceProof, is_usable},
-            server_clock,
+            server_clock, signature,
             waiting::{self, Waiter, until_granted},
         },
         kits::postgres::{
@@ -30,6 +34,7 @@ use crate::{
             uuid::Uuid,
         },
     },
+    sync::lock,
     time::{backoff::between, clock::Instant, deadline::valid_until},
 };
 
@@ -62,6 +67,7 @@ enum Outcome {
     Held {
         remaining: Option<Duration>,
         place: Option<Place>,
+        holder: Option<Described>,
     },
     /// By the server's clock, the limit of the request had passed, and the request did nothing.
     Late,
@@ -72,12 +78,20 @@ pub(super) async fn acquire(shared: &Arc<Shared>, request: &Acquire) -> Result<A
     // A dropped attempt of this process may hold the lock until its release in the background, for which this call
     // waits up to 250 ms.
     shared.abandoned.settled(request.key.stored()).await;
-    until_granted(request, Requests::new(shared, request)).await
+    let refused_by = Mutex::default();
+    let acquired = until_granted(request, Requests::new(shared, request, &refused_by)).await?;
+    let refused_by = lock(&refused_by).take();
+    Ok(match (acquired, refused_by) {
+        (Acquired::Busy { .. }, Some(holder)) => Acquired::busy_with(Described::shown(holder)),
+        (acquired, _) => acquired,
+    })
 }
 
 /// The requests of one waiter.
 struct Requests<'a> {
     claim: Claim<'a>,
+    /// The holder that the last answer has named, if the last answer was a refusal.
+    refused_by: &'a Mutex<Option<Described>>,
     expected: ExpectedState,
     /// Number of requests that reached the server after their limit.
     late: u32,
@@ -87,9 +101,9 @@ struct Requests<'a> {
 }
 
 impl<'a> Requests<'a> {
-    fn new(shared: &'a Arc<Shared>, request: &'a Acquire) -> Self {
-        let claim = Claim::new(shared, request);
-        Self { claim, expected: ExpectedState::Free, late: 0, locked: 0 }
+    fn new(shared: &'a Arc<Shared>, request: &'a Acquire, refused_by: &'a Mutex<Option<Described>>) -> Self {
+        let claim = Claim::new(shared, request, signature::of(request.label).into());
+        Self { claim, refused_by, expected: ExpectedState::Free, late: 0, locked: 0 }
     }
 }
 
@@ -117,7 +131,10 @@ impl Waiter for Requests<'_> {
             Outcome::Late => {
                 return Err(backend("PostgreSQL did not execute the request in time, or its clock jumps"));
             }
-            Outcome::Held { remaining, .. } => remaining,
+            Outcome::Held { remaining, holder, .. } => {
+                *lock(self.refused_by) = holder;
+                remaining
+            }
         };
         self.expected = ExpectedState::Held;
         let Some(watch) = watch else {
@@ -168,6 +185,8 @@ struct Claim<'a> {
     secret: Secret,
     /// The hash of the secret.
     owner: OwnerToken,
+    /// What this acquisition states of itself.
+    signature: Arc<str>,
     /// The owner's place as the next holder, once an answer has proved the place.
     place: Option<Place>,
     /// The last request, and whether the row may name the owner as the next holder; `None` while the claim has left
@@ -176,9 +195,9 @@ struct Claim<'a> {
 }
 
 impl<'a> Claim<'a> {
-    fn new(shared: &'a Arc<Shared>, request: &'a Acquire) -> Self {
+    fn new(shared: &'a Arc<Shared>, request: &'a Acquire, signature: Arc<str>) -> Self {
         let secret = Secret::random();
-        Self { shared, request, secret, owner: secret.owner(), place: None, open: None }
+        Self { shared, request, secret, owner: secret.owner(), signature, place: None, open: None }
     }
 
     /// Sends a request for the lock. The statement runs in a task of its own, and goes on if the caller is dropped.
@@ -194,8 +213,14 @@ impl<'a> Claim<'a> {
         // Only `acquire.sql` removes the entry; `take.sql` does not.
         let expected = if is_next { ExpectedState::Held } else { expected };
         let known = self.place.map(|place| place.holder);
-        let asked =
-            detached(ask(Arc::clone(shared), id, self.secret, expected, extra, known, in_flight)).await;
+        let question = Question {
+            id,
+            secret: self.secret,
+            signature: Arc::clone(&self.signature),
+            auto_renew: request.auto_renew,
+            known,
+        };
+        let asked = detached(ask(Arc::clone(shared), question, expected, extra, in_flight)).await;
         // No await follows, so the claim cannot be dropped before it has recorded the outcome.
         match (flight.landed(), &asked) {
             (Some(Landed::NotGranted), asked) => {
@@ -213,7 +238,10 @@ impl<'a> Claim<'a> {
                 }
             }
             // The release in the background ends every hold of this owner, so the next request needs another owner.
-            _ => drop(std::mem::replace(self, Self::new(shared, request))),
+            _ => {
+                let next = Self::new(shared, request, Arc::clone(&self.signature));
+                drop(std::mem::replace(self, next));
+            }
         }
         asked
     }
@@ -237,7 +265,7 @@ impl<'a> Claim<'a> {
         let id = self.request.lease_id(self.owner, FencingToken::from_micros(pushed.version));
         let flight = Flight::ended(Landed::Granted(None));
         let lease = PostgresLease::of_grant(self.shared, id, self.secret, &flight, contention);
-        Some(lease.into_grant(valid_until))
+        Some(lease.into_grant(valid_until, self.request.auto_renew))
     }
 }
 
@@ -254,16 +282,24 @@ impl Drop for Claim<'_> {
     }
 }
 
-/// `known` is the holder that the row named when the caller's place was last proved; `None` without a proved place.
-async fn ask(
-    shared: Arc<Shared>,
+/// Who asks for which lock.
+struct Question {
     id: LeaseId,
     secret: Secret,
+    signature: Arc<str>,
+    auto_renew: bool,
+    /// The holder that the row named when the caller's place was last proved; `None` without a proved place.
+    known: Option<OwnerToken>,
+}
+
+async fn ask(
+    shared: Arc<Shared>,
+    question: Question,
     expected: ExpectedState,
     extra: ExtraDemands,
-    known: Option<OwnerToken>,
     flight: InFlight,
 ) -> Result<Outcome, LockError> {
+    let Question { id, secret, signature, auto_renew, known } = question;
     let Shared { connections, statements, .. } = &*shared;
     let mut limit = 0;
     let mut began = None;
@@ -279,7 +315,7 @@ async fn ask(
             Arg::Owner(Some(id.owner)),
             micros(id.ttl),
             Arg::Number(i64::try_from(limit).unwrap_or(i64::MAX)),
-            Arg::Text(shared.label.as_str().into()),
+            Arg::Text((*signature).into()),
         ]
     };
     let taken = match expected {
@@ -309,7 +345,7 @@ async fn ask(
         // Another client is about to create the row, and to hold the lock.
         Err(Failure::Locked(_)) => {
             not_granted(repeated, &flight);
-            return Ok(Outcome::Held { remaining: None, place: None });
+            return Ok(Outcome::Held { remaining: None, place: None, holder: None });
         }
         Err(Failure::Unknown(error)) => {
             flight.lands(Landed::Unknown(flight.until()));
@@ -328,7 +364,7 @@ async fn ask(
         connections.clock.learn(answer.sent, now, read.us);
         // Only a request that was sent once proves a place: it has locked the row after `answer.sent`.
         let place = read.place.filter(|_| !repeated);
-        return Ok(Outcome::Held { remaining: read.remaining, place });
+        return Ok(Outcome::Held { remaining: read.remaining, place, holder: read.holder });
     };
     flight.lands(Landed::Granted(repeated.then(|| flight.until())));
     connections.clock.learn(answer.sent, now, read.us);
@@ -341,7 +377,7 @@ async fn ask(
     let id = LeaseId { token: FencingToken::from_micros(version), ..id };
     let valid_until = valid_until(asked_at, id.ttl);
     let lease = PostgresLease::of_grant(&shared, id, secret, &flight.flight, contention);
-    Ok(Outcome::Granted(lease.into_grant(valid_until)))
+    Ok(Outcome::Granted(lease.into_grant(valid_until, auto_renew)))
 }
 
 /// Looks at the next page of the table, and removes the rows of locks that have long been unused. A row that the
@@ -368,6 +404,8 @@ struct Read {
     /// The caller's place as the next holder, if the answer proves one.
     place: Option<Place>,
     remaining: Option<Duration>,
+    /// The holder, if the row names one.
+    holder: Option<Described>,
 }
 
 impl Read {
@@ -382,10 +420,16 @@ impl Read {
             is_new: row.try_get("is_new")?,
             place: None,
             remaining: None,
+            holder: None,
         };
         // Only `acquire.sql` has these columns; `take.sql` returns no row without a grant.
         if read.version.is_none() {
             read.remaining = number("remaining")?.filter(|left| *left > 0).map(Duration::from_micros);
+            if let (Some(signature), Some(version)) = (row.try_get("signature")?, number("held_version")?) {
+                let is_revoked = row.try_get("is_revoked")?;
+                let remaining = read.remaining;
+                read.holder = remaining.map(|_| Described { signature, version, remaining, is_revoked });
+            }
             let holder = row.try_get::<Option<String>, _>("holder")?;
             let holder = holder.and_then(|holder| holder.parse::<Uuid>().ok());
             if let (Some(seen), Some(sure), Some(Uuid(holder))) = (number("seen")?, number("sure")?, holder) {

@@ -37,7 +37,7 @@
 //! ```
 
 use sqlx::{
-    Postgres, Transaction, Type,
+    Postgres, Row, Transaction, Type,
     encode::{Encode, IsNull},
     error::BoxDynError,
     postgres::{PgArgumentBuffer, PgTypeInfo},
@@ -48,7 +48,10 @@ use crate::{
     FencingToken, HeldLock, LockError, LockErrorKind, LockGuard,
     backend::{
         BoxFuture,
-        kits::postgres::{error::in_transaction, statement::uuid},
+        kits::postgres::{
+            error::{in_transaction, not_understood},
+            statement::uuid,
+        },
     },
 };
 
@@ -66,7 +69,9 @@ pub trait CheckIn {
     /// `SERIALIZABLE` had begun, the error is a serialization failure.
     ///
     /// # Errors
-    /// * [`Lost`](LockErrorKind::Lost) if the lock is no longer held, or is not in this database.
+    /// * [`Lost`](LockErrorKind::Lost) if the lock is no longer held, was revoked by an operator, or is not in this database.
+    ///   (A revocation that is not visible to the transaction does not fail the check-in. This does no harm: until the
+    ///   transaction ends, no other client is granted the lock.)
     /// * [`Backend`](LockErrorKind::Backend) if the statement failed. The source is the driver's error.
     /// * [`Unsupported`](LockErrorKind::Unsupported) if the lock is not held in a row of PostgreSQL.
     ///
@@ -113,7 +118,14 @@ async fn check_in(held: &HeldLock, transaction: &mut Transaction<'_, Postgres>) 
     let version = i64::try_from(lease.id.token.micros()).unwrap_or(i64::MAX);
     let query = statement.query().bind(lease.id.key.stored()).bind(uuid(lease.id.owner)).bind(version);
     match query.fetch_optional(&mut **transaction).await {
-        Ok(Some(_)) => Ok(()),
+        Ok(Some(row)) => match row.try_get("is_revoked") {
+            Ok(false) => Ok(()),
+            Ok(true) => {
+                let message = "lost: it was revoked by an operator; roll the transaction back";
+                Err(LockError::new(LockErrorKind::Lost, message).with_key(held.key()))
+            }
+            Err(error) => Err(not_understood(error).with_key(held.key())),
+        },
         Ok(None) => {
             let message = "lost: its row in this database belongs to another holder or to none; roll the transaction back";
             Err(LockError::new(LockErrorKind::Lost, message).with_key(held.key()))

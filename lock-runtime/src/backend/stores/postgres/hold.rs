@@ -56,6 +56,8 @@ pub(super) struct PostgresLease {
     checked_in: AtomicBool,
     /// Set if this lease is left from a dropped attempt.
     abandoned: OnceLock<Gone>,
+    /// Whether this lease is recorded in the [`revocations`](Shared::revocations).
+    is_recorded: bool,
 }
 
 impl PostgresLease {
@@ -78,11 +80,18 @@ impl PostgresLease {
             release_unanswered: Arc::default(),
             checked_in: AtomicBool::new(false),
             abandoned: OnceLock::new(),
+            is_recorded: false,
         }
     }
 
     /// Returns the grant of this lease.
-    pub(super) fn into_grant(self, valid_until: Instant) -> Grant {
+    ///
+    /// A lease that is not renewed ends by itself, so its holder is not notified of a revocation.
+    pub(super) fn into_grant(mut self, valid_until: Instant, auto_renew: bool) -> Grant {
+        if auto_renew {
+            self.shared.revocations.add(&self.id);
+            self.is_recorded = true;
+        }
         Grant::new(self.id.token, Held::lease(Arc::new(self), valid_until))
     }
 
@@ -143,6 +152,9 @@ impl PostgresLease {
 
 impl Drop for PostgresLease {
     fn drop(&mut self) {
+        if self.is_recorded {
+            self.shared.revocations.remove(&self.id);
+        }
         if let Some(gone) = self.abandoned.get() {
             self.shared.abandoned.remove(self.id.key.stored(), gone);
         }

@@ -5,8 +5,10 @@ pub mod fence;
 mod flight;
 mod hold;
 mod next_holder;
+mod operate;
 mod release;
 mod renewal;
+mod revocations;
 mod shared;
 
 use std::{error::Error, fmt, future::Future, sync::Arc};
@@ -17,8 +19,8 @@ use self::shared::Shared;
 use crate::{
     LockError, LockErrorKind,
     backend::{
-        Acquire, Acquired, Backend, BoxFuture, Capabilities, Credentials, LeaseId, Mode, Renew, Renewal,
-        ServerStatus,
+        Acquire, Acquired, Backend, BoxFuture, Capabilities, Credentials, LeaseId, Mode, Operate, Renew,
+        Renewal, RevocationNotifier, ServerStatus,
         common::credentials::Provider,
         kits::postgres::{
             config::Config,
@@ -114,6 +116,8 @@ impl Backend for Postgres {
             .named(shared::NAME)
             .shared_between_processes()
             .telling_of_waiters()
+            .showing_locks()
+            .revoking()
             .with_default_prefix("")
     }
 
@@ -146,6 +150,14 @@ impl Backend for Postgres {
 
     fn renewal(&self) -> Option<&dyn Renew> {
         Some(self)
+    }
+
+    fn operate(&self) -> Option<&dyn Operate> {
+        Some(self)
+    }
+
+    fn on_revocation(&self, notifier: RevocationNotifier) {
+        self.shared.revocations.notifiers.add(notifier);
     }
 }
 

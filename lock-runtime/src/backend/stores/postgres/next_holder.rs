@@ -24,7 +24,9 @@
 //! * For the same reason, two kinds of releases **show no secret**. The first kind is sent while an earlier release of
 //!   the hold may still be executed: the earlier release may be `release.sql`, which ends the hold without a grant. The
 //!   second kind ends a hold with which a transaction has checked in, because such a release is applied only after the
-//!   end of the transaction. In both cases, the next holder has to ask.
+//!   end of the transaction. In both cases, the next holder has to ask. So it has when an
+//!   operator ends the hold by force (`sql/force.sql`), who knows no secret: that statement, too, grants the lock to the
+//!   next holder while the place stands.
 //! * **The version is not proved**: a user who has read the secret may have chosen the version. A version is a time of
 //!   the server's clock in microseconds. If a version is later than the time at which the server last confirmed the
 //!   waiter's place, and not later than the server's clock, then even a forged version is larger than all earlier

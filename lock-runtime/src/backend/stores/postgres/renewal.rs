@@ -53,11 +53,14 @@ async fn send(shared: &Shared, due: &[LeaseId]) -> Result<Vec<Renewal>, Failure>
         ]
     };
     let answer = shared.connections.run(Lane::Renewals, &shared.statements.renew, args).await?;
-    let read = |row: &PgRow| Ok((row.try_get("renewed")?, row.try_get("was_ours")?));
+    let read =
+        |row: &PgRow| Ok((row.try_get("renewed")?, row.try_get("was_ours")?, row.try_get("is_revoked")?));
     let rows = read_rows(&answer.rows, due.len(), read).map_err(Failure::Unknown)?;
-    let outcome = |(id, (renewed, was_ours)): (&LeaseId, (bool, bool))| {
+    let outcome = |(id, (renewed, was_ours, is_revoked)): (&LeaseId, (bool, bool, bool))| {
         if renewed {
             Renewal::Renewed(valid_until(answer.sent, id.ttl))
+        } else if is_revoked {
+            Renewal::Revoked
         } else if was_ours {
             Renewal::Unknown(backend("the row of the lock is locked by another transaction"))
         } else {

@@ -2,13 +2,10 @@
 
 use std::{fmt, sync::Arc};
 
-use super::{flight::Abandoned, release::Releases};
-use crate::backend::{
-    common::host,
-    kits::postgres::{
-        config::Config, connections::Connections, notices::Notices, statement::Statement, sweep::Sweeper,
-        table::Table,
-    },
+use super::{flight::Abandoned, release::Releases, revocations::Revocations};
+use crate::backend::kits::postgres::{
+    config::Config, connections::Connections, notices::Notices, statement::Statement, sweep::Sweeper,
+    table::Table,
 };
 
 /// The name of this kind of store, for metrics and traces.
@@ -21,8 +18,7 @@ pub(super) struct Shared {
     pub(super) abandoned: Abandoned,
     pub(super) releases: Arc<Releases>,
     pub(super) sweeper: Sweeper,
-    /// Host and process id, for a human reader of the table.
-    pub(super) label: String,
+    pub(super) revocations: Arc<Revocations>,
 }
 
 /// The statements about the locks of one table, without those that release locks or remove rows.
@@ -32,17 +28,30 @@ pub(super) struct Statements {
     pub(super) renew: Statement,
     pub(super) check_in: Statement,
     pub(super) wanted: Statement,
+    pub(super) inspect: Statement,
+    pub(super) scan: Statement,
+    pub(super) revoke: Statement,
+    pub(super) force: Statement,
 }
 
 impl Statements {
     fn of(table: &Table) -> Self {
-        let of = |text| Statement::of(text, table);
+        let of = |text: &str| {
+            let text = text
+                .replace("{grant}", include_str!("sql/grant.sql"))
+                .replace("{state}", include_str!("sql/state.sql"));
+            Statement::of(&text, table)
+        };
         Self {
             take: of(include_str!("sql/take.sql")),
             acquire: of(include_str!("sql/acquire.sql")),
             renew: of(include_str!("sql/renew.sql")),
             check_in: of(include_str!("sql/check_in.sql")),
             wanted: of(include_str!("sql/wanted.sql")),
+            inspect: of(include_str!("sql/inspect.sql")),
+            scan: of(include_str!("sql/scan.sql")),
+            revoke: of(include_str!("sql/revoke.sql")).or_unnotified(),
+            force: of(include_str!("sql/force.sql")).or_unnotified(),
         }
     }
 }
@@ -53,7 +62,7 @@ impl Shared {
         let connections = Arc::new(Connections::new(config.clone(), NAME));
         let notices = Notices::new(config, Arc::clone(&connections.keeps_sessions));
         let releases = Releases::new(&connections, &notices);
-        let label = format!("{} pid {}", host::name(), std::process::id());
+        let revocations = Revocations::new(&connections, &notices);
         Arc::new(Self {
             connections,
             statements,
@@ -61,7 +70,7 @@ impl Shared {
             abandoned: Abandoned::default(),
             releases,
             sweeper,
-            label,
+            revocations,
         })
     }
 }

@@ -12,6 +12,16 @@ SELECT
     row_security_active(t.oid) AND NOT EXISTS (
         SELECT FROM pg_policy p WHERE p.polrelid = t.oid AND p.polpermissive AND p.polcmd = '*'
     ) AS hides_rows,
+    (
+        SELECT string_agg(needed, ', ')
+        FROM unnest(string_to_array(
+            'name,owner,version,expires_at,wanted_until,holder,revoked,next_owner,next_until,next_lease,next_holder,number,session',
+            ','
+        )) needed
+        WHERE NOT EXISTS (
+            SELECT FROM pg_attribute a WHERE a.attrelid = t.oid AND a.attname = needed AND NOT a.attisdropped
+        )
+    ) AS lacks,
     d.oid || '/' || t.oid AS identity,
     t.relnamespace::regnamespace || '.' || t.relname AS name,
     (

@@ -4,7 +4,8 @@
 -- $7 lease that the release is to grant to the caller, us, or 0  $8 the holder that the row named when the caller's
 -- place was last proved, or NULL  $9 echo
 -- After its limit, in the server's time, the statement does nothing: its caller has given up, and would hold the lock
--- without knowing. Repeated by the same owner, the statement grants the same version again.
+-- without knowing. Repeated by the same owner, the statement grants the same version again,
+-- unless an operator has revoked this grant.
 -- A version has 52 bits. A larger version is an error, because 2048 times that version is no bigint. (With a CHECK on
 -- the table, the server would take a sixth more time for an update.)
 -- The statement waits for no row that it can see. A locked row is about to be changed, or its holder has checked in
@@ -17,7 +18,9 @@ WITH moment AS MATERIALIZED (
     SELECT now, (extract(epoch FROM now) * 1000000)::bigint AS us FROM moment
 ), free AS MATERIALIZED (
     SELECT l.name FROM {table} l, clock
-    WHERE l.name = $1 AND clock.us <= $4 AND (l.owner IS NULL OR l.expires_at <= clock.now OR l.owner = $2::uuid)
+    WHERE l.name = $1 AND clock.us <= $4 AND (
+        l.owner IS NULL OR l.expires_at <= clock.now
+        OR l.revoked IS DISTINCT FROM l.version AND l.owner = $2::uuid)
     FOR UPDATE OF l SKIP LOCKED
 ), taken AS (
     UPDATE {table} l SET
@@ -61,7 +64,7 @@ WITH moment AS MATERIALIZED (
         next_owner = CASE WHEN held.may_be_next THEN $2::uuid ELSE l.next_owner END,
         next_until = CASE WHEN held.may_be_next THEN clock.now + greatest($6, $7) * interval '1 microsecond' ELSE l.next_until END,
         next_lease = CASE WHEN held.may_be_next THEN $7 * interval '1 microsecond' ELSE l.next_lease END,
-        next_holder = CASE WHEN held.may_be_next THEN $5 ELSE l.next_holder END
+        next_holder = CASE WHEN held.may_be_next OR l.next_until <= clock.now THEN $5 ELSE l.next_holder END
     FROM held, clock WHERE l.name = held.name
     RETURNING
         CASE WHEN l.next_owner = $2::uuid
@@ -86,10 +89,14 @@ SELECT
     marked.seen,
     marked.holder,
     marked.sure,
-    -- The rest of the holder's lease; NULL if it is unknown or endless.
-    (extract(epoch FROM (
-        SELECT l.expires_at FROM {table} l WHERE l.name = $1 AND l.owner IS NOT NULL AND isfinite(l.expires_at)
-    ) - clock.now) * 1000000)::bigint AS remaining
+    -- The rest of the holder's lease, NULL if it is unknown or endless; and the holder, for an operator.
+    CASE WHEN isfinite(state.expires_at)
+        THEN (extract(epoch FROM state.expires_at - clock.now) * 1000000)::bigint
+    END AS remaining,
+    state.holder AS signature,
+    state.version AS held_version,
+    coalesce(state.revoked = state.version, false) AS is_revoked
 FROM clock
+LEFT JOIN {table} state ON state.name = $1 AND state.owner IS NOT NULL
 LEFT JOIN (SELECT * FROM taken UNION ALL SELECT * FROM created) granted ON true
 LEFT JOIN marked ON true
