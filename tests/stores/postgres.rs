@@ -70,7 +70,7 @@ impl lock_conformance::Store for Store {
             Capabilities::new().shared_between_processes().telling_of_waiters().with_default_prefix("");
         match self.kind {
             Kind::Rows { .. } => capabilities.showing_locks().revoking(),
-            Kind::Advisory => capabilities.with_session_timeout(SESSION),
+            Kind::Advisory => capabilities.showing_locks().revoking().with_session_timeout(SESSION),
         }
     }
 

@@ -10,8 +10,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "a_session_that_takes_its_own_lock_again",
         edits: &[Rust {
             file: "backend/stores/postgres_advisory/keeper.rs",
-            from: "            if self.held.insert(take.name.number) {",
-            to: "            if self.held.insert(take.name.number) || mutant!() {",
+            from: "            if self.held.insert(take.name.number, take.name.clone()).is_none() {",
+            to: "            if self.held.insert(take.name.number, take.name.clone()).is_none() || mutant!() {",
         }],
         caught_by: &["servers postgres::advisory::two_managers_with_one_session_exclude_each_other"],
     },

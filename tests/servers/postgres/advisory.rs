@@ -31,9 +31,9 @@ async fn foreign(server: &PostgresServer) -> PgConnection {
     PgConnection::connect_with(&options.database("postgres")).await.unwrap()
 }
 
-/// The number of advisory locks that sessions of the server have.
+/// The number of advisory locks that sessions of the server have, without the marks of the sessions.
 fn taken(server: &PostgresServer) -> String {
-    server.value("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'").unwrap()
+    server.value("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1").unwrap()
 }
 
 /// The sessions of this library's clients.

@@ -38,9 +38,9 @@ async fn with_tenant_and(settings: &[&str]) -> PostgresServer {
     server
 }
 
-/// The number of advisory locks that sessions of the server have.
+/// The number of advisory locks that sessions of the server have, without the marks of the sessions.
 fn taken(server: &PostgresServer) -> String {
-    server.value("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'").unwrap()
+    server.value("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1").unwrap()
 }
 
 /// From now on, this user's notifications are refused as those of a full queue are.

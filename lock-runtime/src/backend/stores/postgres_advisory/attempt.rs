@@ -14,6 +14,7 @@ use crate::{
         Acquire, Acquired, Grant, Held, Wait,
         common::{
             link::Link,
+            signature,
             waiting::{Answer, Waiter, until_granted},
         },
         kits::postgres::notices::{NOTICE_PERIOD, Watch},
@@ -40,6 +41,8 @@ struct Requests<'a> {
     link: &'a Arc<Link<Arc<Shared>>>,
     request: &'a Acquire,
     name: Name,
+    /// What this acquisition states of itself.
+    signature: Arc<str>,
     /// Whether an earlier request has asked for notifications.
     is_registered: bool,
     /// Number of sessions that have ended.
@@ -50,7 +53,8 @@ struct Requests<'a> {
 
 impl<'a> Requests<'a> {
     fn new(link: &'a Arc<Link<Arc<Shared>>>, request: &'a Acquire) -> Self {
-        Self { link, request, name: Name::of(&request.key), is_registered: false, ended: 0, locked: 0 }
+        let (name, signature) = (Name::of(&request.key), signature::of(request.label).into());
+        Self { link, request, name, signature, is_registered: false, ended: 0, locked: 0 }
     }
 }
 
@@ -66,7 +70,8 @@ impl Waiter for Requests<'_> {
         }
         let wanted = if watch.is_some() { NOTICE_PERIOD } else { Duration::ZERO };
         let session = link.session().await?;
-        let pauses = match Claim::new(request, &session, &self.name, wanted).answered().await? {
+        let claim = Claim::new(request, &session, &self.name, wanted, &self.signature);
+        let pauses = match claim.answered().await? {
             Some(Taken::Granted { hold, version, since }) => {
                 let token = FencingToken::from_micros(version);
                 return Ok(Answer::Granted(Grant::new(token, Held::session(hold, since))));

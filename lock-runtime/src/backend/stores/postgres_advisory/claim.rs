@@ -29,8 +29,9 @@ impl<'r> Claim<'r> {
         session: &'r Arc<Session>,
         name: &Name,
         wanted: Duration,
+        signature: &Arc<str>,
     ) -> Self {
-        let answer = Some(session.request(&request.key, name, wanted));
+        let answer = Some(session.request(&request.key, name, wanted, signature));
         Self { request, session, answer }
     }
 

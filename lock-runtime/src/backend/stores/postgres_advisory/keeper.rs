@@ -3,7 +3,7 @@
 //! caller has gone.
 
 use std::{
-    collections::HashSet,
+    collections::HashMap,
     pin::pin,
     sync::{Arc, Weak},
     time::Duration,
@@ -13,15 +13,13 @@ use sqlx::{
     Acquire as _, Row,
     postgres::{PgListener, PgRow},
 };
-use tokio::{
-    sync::{Mutex, mpsc},
-    time::timeout,
-};
+use tokio::{sync::mpsc, time::timeout};
 
 use super::{
     answer::{Tried, read_answer},
     hold::Hold,
     names::Name,
+    revocations::Revocations,
     session::{End, Free, Inquire, Request, Session, Take, Taken},
     shared::Shared,
 };
@@ -33,7 +31,6 @@ use crate::{
             error::{self, Failure, Meaning},
             notices::{HEAD_START, NOTICE_PERIOD},
             statement::{Arg, Form, Statement, micros},
-            sweep,
         },
     },
     time::clock::{self, Instant},
@@ -49,14 +46,16 @@ const UNUSED: Duration = Duration::from_secs(60);
 const MAX_REFUSALS: u32 = 16;
 
 pub(super) struct Keeper {
-    session: Weak<Session>,
-    shared: Arc<Shared>,
+    pub(super) session: Weak<Session>,
+    pub(super) shared: Arc<Shared>,
     pid: i32,
+    mark: i64,
     listener: PgListener,
     requests: mpsc::UnboundedReceiver<Request>,
     outage: Arc<Outage>,
-    /// The numbers of the locks that the session has, or may have.
-    held: HashSet<i64>,
+    /// The locks that the session has, or may have, by their numbers.
+    pub(super) held: HashMap<i64, Name>,
+    pub(super) revocations: Revocations,
     /// When the last answered statement was sent, and when its answer came.
     sent: Instant,
     answered: Instant,
@@ -85,10 +84,12 @@ impl Keeper {
             session: Arc::downgrade(session),
             shared: Arc::clone(&session.shared),
             pid: session.pid,
+            mark: session.mark,
             listener,
             requests,
             outage,
-            held: HashSet::new(),
+            held: HashMap::new(),
+            revocations: Revocations::since(now),
             sent: now,
             answered: now,
             used: now,
@@ -118,6 +119,7 @@ impl Keeper {
     /// Handles the next message or requests, or pings; returns whether to go on.
     async fn step(&mut self) -> Result<bool, LockError> {
         let interval = self.shared.config.session_timeout / PINGS;
+        let look_at = if self.held.is_empty() { Instant::FAR_FUTURE } else { self.revocations.next_look() };
         let mut due = Vec::new();
         tokio::select! {
             message = self.listener.try_recv() => match message {
@@ -134,6 +136,8 @@ impl Keeper {
                 self.execute(due).await?;
             }
             () = clock::sleep_until(self.sent + interval) => self.ping().await?,
+            () = clock::sleep_until(look_at) => self.look().await?,
+            () = self.shared.notices.revoked.notified() => self.revocations.is_hinted = true,
         }
         let is_suspect = self.session.upgrade().is_none_or(|session| session.is_suspect());
         let is_unused = (self.used + UNUSED).has_passed() && !self.shared.notices.hints.is_watched();
@@ -249,6 +253,7 @@ impl Keeper {
     /// Notes that the session does not have a lock any more.
     fn has_not(&mut self, name: &Name) {
         self.held.remove(&name.number);
+        self.revocations.revoked.remove(&name.number);
         if let Some(session) = self.session.upgrade() {
             session.lifetime.forget(name.number);
         }
@@ -262,7 +267,7 @@ impl Keeper {
                 continue;
             }
             // The server would grant a lock again to the session that has it.
-            if self.held.insert(take.name.number) {
+            if self.held.insert(take.name.number, take.name.clone()).is_none() {
                 due.push(take);
             } else {
                 let _ = take.answer.send(Taken::Held);
@@ -274,7 +279,7 @@ impl Keeper {
         self.want(&due).await?;
         let names: Vec<_> = due.iter().map(|take| take.name.clone()).collect();
         let sent = Instant::now();
-        match self.lock(&names).await {
+        match self.lock(&names, &due).await {
             Ok(tried) => self.grant(due, tried, sent).await,
             // A refused statement may have taken its locks.
             Err(Failure::Refused(error) | Failure::Locked(error)) => {
@@ -299,18 +304,21 @@ impl Keeper {
         let waiting = due.iter().filter(|take| !take.wanted.is_zero());
         let Some(wanted) = waiting.clone().map(|take| take.wanted).max() else { return Ok(()) };
         let shared = Arc::clone(&self.shared);
-        let names = waiting.map(|take| &*take.name.row).collect();
-        match self.run(&shared.statements.want, vec![Arg::Texts(names), micros(wanted)]).await {
+        let names = waiting.clone().map(|take| &*take.name.row).collect();
+        let signatures = waiting.map(|take| &*take.signature).collect();
+        let args = vec![Arg::Texts(names), micros(wanted), Arg::Texts(signatures)];
+        match self.run(&shared.statements.want, args).await {
             // The waiters ask again by themselves.
             Ok(_) | Err(Failure::Refused(_) | Failure::Locked(_)) => Ok(()),
             Err(failure) => Err(failure.into()),
         }
     }
 
-    /// Tries to take locks.
-    async fn lock(&mut self, names: &[Name]) -> Result<Vec<Tried>, Failure> {
+    /// Tries to take locks, for which these requests ask.
+    async fn lock(&mut self, names: &[Name], due: &[Take]) -> Result<Vec<Tried>, Failure> {
         let shared = Arc::clone(&self.shared);
-        let args = vec![numbers(names), rows(names), Arg::Text(shared.label.as_str().into())];
+        let signatures: Vec<_> = due.iter().map(|take| &*take.signature).collect();
+        let args = self.of_grant(names, signatures.clone());
         let answer = self.run(&shared.statements.lock, args).await?;
         let mut tried = read_answer(&answer, names, Tried::read)?;
         let without: Vec<_> = (0..names.len()).filter(|at| matches!(tried[*at], Tried::NoRow)).collect();
@@ -318,12 +326,13 @@ impl Keeper {
             return Ok(tried);
         }
         let names: Vec<_> = without.iter().map(|at| names[*at].clone()).collect();
-        let created = match self.create(&names).await {
+        let signatures: Vec<_> = without.iter().map(|at| signatures[*at]).collect();
+        let created = match self.create(&names, &signatures).await {
             // One of several rows may be the reason for the failure.
             Err(Failure::Locked(_)) => {
                 let mut created = Vec::with_capacity(names.len());
-                for name in names.chunks(1) {
-                    created.extend(self.create(name).await?);
+                for (name, signature) in names.chunks(1).zip(signatures.chunks(1)) {
+                    created.extend(self.create(name, signature).await?);
                 }
                 created
             }
@@ -339,13 +348,18 @@ impl Keeper {
 
     /// Creates the rows of locks that are taken; returns the version of each row, or `None` for a row that cannot be
     /// created now. Fails as `Locked` only if there are several rows.
-    async fn create(&mut self, names: &[Name]) -> Result<Vec<Option<i64>>, Failure> {
+    async fn create(&mut self, names: &[Name], signatures: &[&str]) -> Result<Vec<Option<i64>>, Failure> {
         let shared = Arc::clone(&self.shared);
-        let args = vec![numbers(names), rows(names), Arg::Text(shared.label.as_str().into())];
+        let args = self.of_grant(names, signatures.to_vec());
         match self.run(&shared.statements.create, args).await {
             Err(Failure::Locked(_)) if names.len() == 1 => Ok(vec![None]),
             answer => read_answer(&answer?, names, |row| row.try_get("version")),
         }
+    }
+
+    /// Returns the arguments of the statements that take locks: these locks, and who takes them.
+    fn of_grant<'a>(&self, names: &'a [Name], signatures: Vec<&'a str>) -> Vec<Arg<'a>> {
+        vec![numbers(names), rows(names), Arg::Texts(signatures), Arg::Number(self.mark)]
     }
 
     /// Answers requests for locks that were tried.
@@ -384,26 +398,12 @@ impl Keeper {
         Ok(())
     }
 
-    /// Looks at the next page of the table, and removes the rows of locks that have long been unused. A row that the
-    /// server refuses to remove does not keep other rows in the table.
-    async fn sweep_page(&mut self) -> Result<(), LockError> {
-        let shared = Arc::clone(&self.shared);
-        let sweeper = &shared.sweeper;
-        let old = match self.run_without_pid(&sweeper.look, sweeper.page()).await {
-            Ok(page) => sweeper.old(&page),
-            Err(Failure::Refused(_) | Failure::Locked(_)) => return Ok(()),
-            Err(failure) => return Err(failure.into()),
-        };
-        let keeper = &Mutex::new(self);
-        let send = |names| async move {
-            let mut keeper = keeper.lock().await;
-            keeper.run_without_pid(&sweeper.remove, sweep::removal(names)).await.map(drop)
-        };
-        sweep::remove(&old, send).await
-    }
-
     /// Executes a statement whose answer names its session.
-    async fn run(&mut self, statement: &Statement, args: Vec<Arg<'_>>) -> Result<Vec<PgRow>, Failure> {
+    pub(super) async fn run(
+        &mut self,
+        statement: &Statement,
+        args: Vec<Arg<'_>>,
+    ) -> Result<Vec<PgRow>, Failure> {
         let answer = self.run_without_pid(statement, args).await?;
         let is_ours = |row: &PgRow| row.try_get::<i32, _>("pid").is_ok_and(|pid| pid == self.pid);
         if !answer.is_empty() && answer.iter().all(is_ours) {
@@ -418,7 +418,7 @@ impl Keeper {
     /// take the lock twice. If the answer is late, the session becomes suspect. A session without locks then ends at
     /// once. A session with locks waits for the answer, and ends if the answer has not come by the session's deadline.
     /// After a failure other than `Refused` and `Locked`, the session is over.
-    async fn run_without_pid(
+    pub(super) async fn run_without_pid(
         &mut self,
         statement: &Statement,
         args: Vec<Arg<'_>>,
@@ -489,6 +489,6 @@ fn numbers(names: &[Name]) -> Arg<'_> {
     Arg::Numbers(names.iter().map(|name| name.number).collect())
 }
 
-fn rows(names: &[Name]) -> Arg<'_> {
+pub(super) fn rows(names: &[Name]) -> Arg<'_> {
     Arg::Texts(names.iter().map(|name| &*name.row).collect())
 }

@@ -6,10 +6,14 @@ mod claim;
 mod config;
 mod hold;
 mod keeper;
+mod look;
 mod names;
+mod operate;
+mod revocations;
 mod session;
 mod sessions;
 mod shared;
+mod sweep;
 
 use std::{error::Error, fmt, future::Future, sync::Arc};
 
@@ -17,7 +21,7 @@ use self::{config::Config, shared::Shared};
 use crate::{
     LockError,
     backend::{
-        Acquire, Acquired, Backend, BoxFuture, Capabilities, Credentials, Mode, ServerStatus,
+        Acquire, Acquired, Backend, BoxFuture, Capabilities, Credentials, Mode, Operate, ServerStatus,
         common::{credentials::Provider, link::Link},
     },
 };
@@ -82,6 +86,8 @@ impl Backend for PostgresAdvisory {
             .named(sessions::NAME)
             .shared_between_processes()
             .telling_of_waiters()
+            .showing_locks()
+            .revoking()
             .with_default_prefix("")
             .with_session_timeout(session_timeout)
     }
@@ -104,6 +110,10 @@ impl Backend for PostgresAdvisory {
         }
         let link = Arc::clone(&self.link);
         Box::pin(async move { attempt::acquire(&link, &request).await })
+    }
+
+    fn operate(&self) -> Option<&dyn Operate> {
+        Some(self)
     }
 }
 

@@ -6,6 +6,11 @@ use sqlx::postgres::PgAdvisoryLock;
 
 use crate::{LockKey, backend::kits::postgres::table::sha256};
 
+/// What the names of rows begin with.
+pub(super) const ROWS: &str = "advisory\t";
+/// The first of the two numbers of each session's mark, an advisory lock of two numbers: `lock` in ASCII.
+pub(super) const KIND_OF_MARKS: i64 = 0x6c6f_636b;
+
 /// A lock, as the server knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Name {
@@ -21,7 +26,7 @@ impl Name {
     pub(super) fn of(key: &LockKey) -> Self {
         let lock = PgAdvisoryLock::new(key.stored());
         let number = lock.key().as_bigint().expect("a lock of a name has one number");
-        let row = format!("advisory\t{}", key.stored());
+        let row = format!("{ROWS}{}", key.stored());
         Self { number, payload: sha256(&row).into(), row: row.into() }
     }
 }

@@ -35,6 +35,8 @@ pub(super) struct Take {
     pub(super) name: Name,
     /// How long the waiter is to be notified of releases; zero: not at all.
     pub(super) wanted: Duration,
+    /// What the acquisition states of itself.
+    pub(super) signature: Arc<str>,
     /// Closed once the request's caller has gone.
     pub(super) answer: oneshot::Sender<Taken>,
 }
@@ -87,6 +89,8 @@ pub(super) struct Session {
     pub(super) shared: Arc<Shared>,
     /// The number of the server's process.
     pub(super) pid: i32,
+    /// The number of the session's mark.
+    pub(super) mark: i64,
     /// The deadline, the end of the session, and the session's holds by the numbers of their locks. Each answer makes
     /// the deadline later.
     pub(super) lifetime: Lifetime,
@@ -100,12 +104,12 @@ impl Session {
     /// Creates a session whose first statement was sent at `sent`.
     pub(super) fn new(
         shared: Arc<Shared>,
-        pid: i32,
+        (pid, mark): (i32, i64),
         sent: Instant,
     ) -> (Arc<Self>, mpsc::UnboundedReceiver<Request>) {
         let (requests, to_keeper) = mpsc::unbounded_channel();
         let lifetime = Lifetime::new(valid_until(sent, shared.config.session_timeout));
-        let session = Self { shared, pid, lifetime, suspect: AtomicBool::new(false), requests };
+        let session = Self { shared, pid, mark, lifetime, suspect: AtomicBool::new(false), requests };
         (Arc::new(session), to_keeper)
     }
 
@@ -124,9 +128,16 @@ impl Session {
     }
 
     /// Requests a lock; returns the receiver of the answer.
-    pub(super) fn request(&self, key: &LockKey, name: &Name, wanted: Duration) -> oneshot::Receiver<Taken> {
+    pub(super) fn request(
+        &self,
+        key: &LockKey,
+        name: &Name,
+        wanted: Duration,
+        signature: &Arc<str>,
+    ) -> oneshot::Receiver<Taken> {
         let (answer, answered) = oneshot::channel();
-        let take = Take { key: key.clone(), name: name.clone(), wanted, answer };
+        let signature = Arc::clone(signature);
+        let take = Take { key: key.clone(), name: name.clone(), wanted, signature, answer };
         // If the session has ended, the receiver fails.
         let _ = self.requests.send(Request::Take(take));
         answered

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sqlx::{Acquire as _, Row, postgres::PgListener};
 use tokio::time::timeout;
 
-use super::{config::Config, keeper::Keeper, session::Session, shared::Shared};
+use super::{config::Config, keeper::Keeper, names::KIND_OF_MARKS, session::Session, shared::Shared};
 use crate::{
     LockError, LockErrorKind,
     backend::{
@@ -18,10 +18,10 @@ use crate::{
         kits::postgres::{
             error,
             listener::{self, Found},
-            statement::{Form, micros},
+            statement::{Arg, Form, micros},
         },
     },
-    time::clock::Instant,
+    time::{backoff::random, clock::Instant},
 };
 
 /// The name of this kind of store, for metrics and traces.
@@ -43,9 +43,9 @@ impl Shared {
         [self.config.name()].into_iter().chain(identity).collect()
     }
 
-    /// Connects, and prepares the session; returns its connection, its process, and the moment from which its deadline
-    /// counts.
-    async fn connect(&self) -> Result<(PgListener, i32, Instant), LockError> {
+    /// Connects, and prepares the session; returns its connection, its process with the number of its mark, and the
+    /// moment from which its deadline counts.
+    async fn connect(&self) -> Result<(PgListener, (i32, i64), Instant), LockError> {
         let Self { config: Config { of_server, session_timeout }, statements, fitness, notices, .. } = self;
         let listener = listener::connect(&notices.channel, of_server, listener::Session::Own).await;
         let listener = listener.map_err(|error| error::cannot_connect(error, of_server))?;
@@ -69,7 +69,10 @@ impl Shared {
         fitness.check(connection, of_server, &ServerClock::default(), false).await?;
         let sent = Instant::now();
         let form = Form::Text { lock_timeout: of_server.lock_timeout() };
-        let rows = statements.begin.fetch(connection, &[micros(*session_timeout)], form).await;
+        // Not negative, because `pg_locks` shows the number without its sign.
+        let mark = i64::from(random() >> 1);
+        let args = [micros(*session_timeout), Arg::Number(KIND_OF_MARKS), Arg::Number(mark)];
+        let rows = statements.begin.fetch(connection, &args, form).await;
         let rows = rows.map_err(|error| {
             // undefined_object
             if error::has_code(&error, &["42704"]) {
@@ -82,8 +85,11 @@ impl Shared {
             explain(error)
         })?;
         let row = rows.first().ok_or(sqlx::Error::RowNotFound).map_err(explain)?;
+        if !row.try_get::<bool, _>("is_marked").map_err(explain)? {
+            return Err(error::backend("another session has the mark that was chosen for this session"));
+        }
         let pid = row.try_get("pid").map_err(explain)?;
-        Ok((listener, pid, sent))
+        Ok((listener, (pid, mark), sent))
     }
 }
 
@@ -103,8 +109,8 @@ impl link::Sessions for Arc<Shared> {
             let connected = timeout(limit, self.connect()).await;
             connected.unwrap_or_else(|_| Err(error::out_of_reach(limit, of_server)))
         };
-        let (listener, pid, sent) = hedged(connecting).await?;
-        let (session, requests) = Session::new(Arc::clone(self), pid, sent);
+        let (listener, (pid, mark), sent) = hedged(connecting).await?;
+        let (session, requests) = Session::new(Arc::clone(self), (pid, mark), sent);
         tracing::debug!(pid, "session with PostgreSQL");
         tokio::spawn(Keeper::new(&session, listener, requests, Arc::clone(outage)).keep());
         Ok(session)

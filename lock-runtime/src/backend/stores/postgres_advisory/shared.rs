@@ -2,22 +2,20 @@
 
 use std::{
     collections::HashMap,
+    fmt,
     sync::{Arc, Mutex},
 };
 
-use super::config::Config;
+use super::{config::Config, names::KIND_OF_MARKS};
 use crate::{
-    backend::{
-        common::host,
-        kits::postgres::{
-            fitness::Fitness, notices::Notices, statement::Statement, sweep::Sweeper, table::Table,
-        },
+    backend::kits::postgres::{
+        connections::Connections, fitness::Fitness, notices::Notices, revocations, statement::Statement,
+        sweep::Sweeper, table::Table,
     },
     sync::lock,
     time::clock::Instant,
 };
 
-#[derive(Debug)]
 pub(super) struct Shared {
     pub(super) config: Config,
     pub(super) statements: Statements,
@@ -25,8 +23,9 @@ pub(super) struct Shared {
     pub(super) sweeper: Sweeper,
     pub(super) notices: Arc<Notices>,
     pub(super) left_free: LeftFree,
-    /// Host and process id, for a human reader of the table.
-    pub(super) label: String,
+    pub(super) revocations: revocations::Statements,
+    /// The connections for operators: a session that has locks is asked nothing that may take long.
+    pub(super) operators: Connections,
 }
 
 impl Shared {
@@ -38,13 +37,20 @@ impl Shared {
             sweeper: Sweeper::of(table),
             notices: Notices::new(config.of_server.clone(), Arc::default()),
             left_free: LeftFree::default(),
-            label: format!("{} pid {}", host::name(), std::process::id()),
+            revocations: revocations::Statements::of(table),
+            operators: Connections::of_operators(config.of_server.clone()),
             config,
         })
     }
 }
 
-/// The statements of a session.
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+/// The statements of a session, and those for operators.
 #[derive(Debug)]
 pub(super) struct Statements {
     pub(super) begin: Statement,
@@ -55,11 +61,21 @@ pub(super) struct Statements {
     pub(super) wanted: Statement,
     pub(super) unlock: Statement,
     pub(super) free: Statement,
+    pub(super) inspect: Statement,
+    pub(super) scan: Statement,
+    pub(super) revoke: Statement,
+    pub(super) force: Statement,
 }
 
 impl Statements {
     fn of(table: &Table) -> Self {
-        let of = |text| Statement::of(text, table);
+        let of = |text: &str| {
+            let text = text
+                .replace("{holders}", include_str!("sql/holders.sql"))
+                .replace("{state}", include_str!("sql/state.sql"))
+                .replace("{kind}", &KIND_OF_MARKS.to_string());
+            Statement::of(&text, table)
+        };
         Self {
             begin: of(include_str!("sql/begin.sql")),
             ping: of(include_str!("sql/ping.sql")),
@@ -69,6 +85,10 @@ impl Statements {
             wanted: of(include_str!("sql/wanted.sql")),
             unlock: of(include_str!("sql/unlock.sql")),
             free: of(include_str!("sql/free.sql")),
+            inspect: of(include_str!("sql/inspect.sql")),
+            scan: of(include_str!("sql/scan.sql")),
+            revoke: of(include_str!("sql/revoke.sql")).or_unnotified(),
+            force: of(include_str!("sql/force.sql")).or_unnotified(),
         }
     }
 }

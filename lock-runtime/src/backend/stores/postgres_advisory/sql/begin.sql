@@ -1,5 +1,5 @@
 -- Prepares a session for advisory locks.
--- $1 session timeout, us  $2 echo
+-- $1 session timeout, us  $2 the kind and $3 the number of the session's mark  $4 echo
 -- A silent client loses its session, and the locks in it, after the session timeout and not earlier: no TCP
 -- setting ends a session because its host does not answer. A pooler may have lent the session to other clients, which
 -- have left locks in it.
@@ -7,7 +7,7 @@
 -- because a table that looks small may have many old versions of its rows. No statement is planned again. No statement
 -- waits for long, as for another transaction that is about to create a row.
 SELECT
-    $2::bigint AS echo,
+    $4::bigint AS echo,
     set_config('idle_session_timeout', ($1 / 1000)::text, false),
     set_config('tcp_keepalives_idle', '0', false),
     set_config('tcp_user_timeout', '0', false),
@@ -17,5 +17,7 @@ SELECT
     set_config('enable_seqscan', 'off', false),
     set_config('enable_hashjoin', 'off', false),
     set_config('enable_mergejoin', 'off', false),
-    pg_advisory_unlock_all()::text,
+    -- The mark is an advisory lock that shows other sessions whose session this is, and ends with the session. It is taken
+    -- when the locks of an earlier client have been given back, because it is a lock, too.
+    CASE WHEN pg_advisory_unlock_all()::text IS NOT NULL THEN pg_try_advisory_lock($2::int, $3::int) END AS is_marked,
     pg_backend_pid() AS pid
