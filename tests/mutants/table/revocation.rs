@@ -298,4 +298,106 @@ pub const MUTANTS: &[Mutant] = &[
         }],
         caught_by: &["servers redlock::operators::a_lock_that_the_first_node_lacks_is_found"],
     },
+    // PostgreSQL.
+    Mutant {
+        name: "a_revoked_row_is_renewed",
+        edits: &[Script {
+            from: "    WHERE l.expires_at > clock.now AND l.revoked IS DISTINCT FROM l.version\n",
+            to: "    WHERE l.expires_at > clock.now\n",
+        }],
+        caught_by: &["postgres::revoke::a_live_holder_is_told_soon_and_the_lock_is_granted_when_it_has_left"],
+    },
+    Mutant {
+        name: "a_revocation_of_a_row_compares_no_version",
+        edits: &[Script {
+            from: "WHERE l.name = $1 AND l.version = $2 AND l.owner IS NOT NULL",
+            to: "WHERE l.name = $1 AND $2::bigint IS NOT NULL AND l.owner IS NOT NULL",
+        }],
+        caught_by: &[
+            "postgres::revoke::a_wrong_token_revokes_nothing",
+            "postgres::revoke::a_wrong_token_frees_nothing_by_force",
+        ],
+    },
+    Mutant {
+        name: "force_that_a_check_in_does_not_stop",
+        edits: &[Script {
+            from: "    FOR UPDATE OF l SKIP LOCKED\n), freed AS (\n    UPDATE {table} l SET\n        {grant},",
+            to: "    FOR NO KEY UPDATE OF l SKIP LOCKED\n), freed AS (\n    UPDATE {table} l SET\n        {grant},",
+        }],
+        caught_by: &[
+            "servers postgres::operate::a_check_in_is_refused_after_a_revocation_and_keeps_off_force",
+        ],
+    },
+    Mutant {
+        name: "a_process_with_leases_that_looks_at_no_revocation",
+        edits: &[Rust {
+            file: "backend/stores/postgres/revocations.rs",
+            from: "        if *lock(&self.last) == last {",
+            to: "        if *lock(&self.last) == last || mutant!() {",
+        }],
+        caught_by: &["postgres::revoke::a_live_holder_is_told_soon_and_the_lock_is_granted_when_it_has_left"],
+    },
+    Mutant {
+        name: "a_look_for_the_last_grants_alone",
+        edits: &[Script { from: " OR l.revoked = ANY($2::bigint[])", to: " OR $2::bigint[] IS NULL" }],
+        caught_by: &["postgres::revoke::a_lock_is_free_at_once_by_force_and_its_holder_learns_of_it"],
+    },
+    Mutant {
+        name: "notices_of_revocations_that_are_all_heeded",
+        edits: &[Rust {
+            file: "backend/stores/postgres/revocations.rs",
+            from: "clock::sleep_until(looked + PAUSE_IF_NOTIFIED).await,",
+            to: "if !mutant!() { clock::sleep_until(looked + PAUSE_IF_NOTIFIED).await },",
+        }],
+        caught_by: &[
+            "servers postgres::operate::forged_notices_of_revocations_make_the_holder_look_now_and_then",
+        ],
+    },
+    // Advisory locks.
+    Mutant {
+        name: "a_session_that_looks_at_no_revocation",
+        edits: &[Rust {
+            file: "backend/stores/postgres_advisory/look.rs",
+            from: "            Ok(last) if last == self.revocations.last => {}",
+            to: "            Ok(last) if last == self.revocations.last || mutant!() => {}",
+        }],
+        caught_by: &[
+            "postgres_advisory::revoke::a_live_holder_is_told_soon_and_the_lock_is_granted_when_it_has_left",
+        ],
+    },
+    Mutant {
+        name: "a_revocation_of_an_advisory_lock_compares_no_version",
+        edits: &[
+            Script {
+                from: "WHERE l.name = $2 AND l.version = $3 AND l.session IN",
+                to: "WHERE l.name = $2 AND $3::bigint IS NOT NULL AND l.session IN",
+            },
+            Script {
+                from: "WHERE l.name = $2 AND l.version = $3 AND l.session = h.mark",
+                to: "WHERE l.name = $2 AND l.session = h.mark",
+            },
+        ],
+        caught_by: &[
+            "postgres_advisory::revoke::a_wrong_token_revokes_nothing",
+            "postgres_advisory::revoke::a_wrong_token_frees_nothing_by_force",
+        ],
+    },
+    Mutant {
+        name: "force_without_a_token_that_ends_a_session_of_ours",
+        edits: &[Script {
+            from: "WHEN $3::bigint IS NULL THEN h.mark IS NULL",
+            to: "WHEN $3::bigint IS NULL THEN true",
+        }],
+        caught_by: &["postgres_advisory::revoke::a_holder_of_ours_is_not_freed_as_one_without_a_token"],
+    },
+    Mutant {
+        name: "a_row_that_describes_whatever_session_has_the_lock",
+        edits: &[Script {
+            from: "coalesce(h.mark = l.session, false) AS is_described",
+            to: "l.session IS NOT NULL AS is_described",
+        }],
+        caught_by: &[
+            "servers postgres::operate_advisory::a_holder_of_another_program_is_not_the_holder_in_the_row",
+        ],
+    },
 ];

@@ -7,6 +7,8 @@ mod credentials;
 mod failover;
 mod names;
 mod next;
+mod operate;
+mod operate_advisory;
 mod order;
 mod own_pool;
 mod pooler;
