@@ -99,7 +99,7 @@ async fn what_is_held_outlives_its_primary() {
     let mut set =
         RedisSet::start(Setup { replicas: 1, down_after: Duration::from_millis(800), ..Setup::default() });
     let locks = connect(&set, 1).await;
-    let holds = hold(&locks, COUNT).await;
+    let holds = hold(&locks, COUNT, LONG).await;
     set.servers[0].server.kill();
     let new = tokio::task::block_in_place(|| set.another_primary_than(0));
     let keys = set.servers[new].server.command(&["KEYS", "lock:k:*"]).texts();
@@ -127,7 +127,7 @@ async fn one_wait_confirms_many_and_a_forbidden_name_does_not_change_that() {
     let locks = LockManager::connect(&url).await.unwrap();
     free(&locks, "warm").await.release().await.unwrap();
     let before = waits();
-    let holds = hold(&locks, COUNT).await;
+    let holds = hold(&locks, COUNT, Duration::from_secs(5)).await;
     let of_grants = waits() - before;
     assert!(of_grants < 60, "{of_grants} calls of WAIT for {COUNT} grants");
 
@@ -144,11 +144,11 @@ async fn one_wait_confirms_many_and_a_forbidden_name_does_not_change_that() {
     user("~*");
 }
 
-/// Acquires locks for 5 s, many at once.
-async fn hold(locks: &LockManager, count: usize) -> Vec<LockGuard> {
+/// Acquires locks, many at once.
+async fn hold(locks: &LockManager, count: usize, ttl: Duration) -> Vec<LockGuard> {
     let calls: Vec<_> = (0..count)
         .map(|number| {
-            let lock = locks.lock(format!("k:{number}")).ttl(Duration::from_secs(5)).wait(LONG);
+            let lock = locks.lock(format!("k:{number}")).ttl(ttl).wait(LONG);
             tokio::spawn(async move { lock.acquire().await.unwrap() })
         })
         .collect();
