@@ -16,9 +16,9 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use super::{LONG, MS, client};
 use crate::support::{pgbouncer::PgBouncer, postgres_server::PostgresServer, stopwatch::Moment, until};
 
-/// Those of a store that acquires locks on one runtime: 4 there and 4 on the library's own thread, 3 for renewals, 2 while the
+/// Those of a store that acquires locks on one runtime: 4 there and 4 on the library's own thread, 2 for renewals, one that looks at revocations, 2 while the
 /// one that listens is made, and one that asks after statements without an answer.
-const MAX_BACKENDS: u32 = 4 + 4 + 3 + 2 + 1;
+const MAX_BACKENDS: u32 = 4 + 4 + 2 + 1 + 2 + 1;
 
 /// The sessions that are not the test's own.
 fn backends(server: &PostgresServer) -> u32 {

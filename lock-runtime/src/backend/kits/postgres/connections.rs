@@ -37,9 +37,8 @@ use crate::{
     time::clock::Instant,
 };
 
-/// Upper bound on the connections that renew leases: two for renewals, and one for the look at revocations, which mostly
-/// finds a connection of a renewal that is idle. Renewals and other statements do not wait for each other.
-const FOR_RENEWALS: u32 = 3;
+/// Number of connections that renew leases. Renewals and other statements do not wait for each other.
+const FOR_RENEWALS: u32 = 2;
 /// Upper bound on the repetitions of a statement that conflicted with another statement, or whose session a pooler
 /// replaced.
 const CONFLICTS: u32 = 5;
@@ -54,12 +53,13 @@ pub(crate) enum Lane {
     Releases,
     /// The connections for renewals, on the library's own thread.
     Renewals,
-    /// Like [`Renewals`](Self::Renewals), for statements that only look for hints: their failure is no outage.
+    /// One more connection on the library's own thread, for statements that only look for hints: their failure is no
+    /// outage, and gives up no other connection.
     Looks,
 }
 
 impl Lane {
-    fn is_of_renewals(self) -> bool {
+    fn is_beside_the_pool(self) -> bool {
         matches!(self, Self::Renewals | Self::Looks)
     }
 }
@@ -81,6 +81,7 @@ pub(crate) struct Connections {
     pub(crate) config: Config,
     by_runtime: Arc<Mutex<HashMap<runtime::Id, Arc<Slot>>>>,
     renewals: Mutex<Option<Arc<Slot>>>,
+    looks: Mutex<Option<Arc<Slot>>>,
     overdue: Arc<Overdue>,
     outage: Outage,
     /// Whether these are the connections of operators, whose failure says nothing about the locks.
@@ -115,6 +116,7 @@ impl Connections {
             config,
             by_runtime: Arc::default(),
             renewals: Mutex::default(),
+            looks: Mutex::default(),
             outage,
             is_of_operators,
             clock: ServerClock::default(),
@@ -193,8 +195,8 @@ impl Connections {
                 Err(error) => return Err(Failure::NotExecuted(error)),
             };
             // A renewal has time for one round trip only, and preparing a statement takes another one.
-            let prepared =
-                taken.is_of_pool() || (!lane.is_of_renewals() && self.keeps_sessions.load(Ordering::Acquire));
+            let prepared = taken.is_of_pool()
+                || (!lane.is_beside_the_pool() && self.keeps_sessions.load(Ordering::Acquire));
             // The lock timeout of a session is set before the first prepared statement of a connection, but not for a
             // connection of the user's pool, because the user chooses the settings of the pool's connections.
             let is_unset = prepared && taken.prepared.is_empty() && !taken.is_of_pool();
@@ -278,7 +280,7 @@ impl Connections {
     async fn take(&self, lane: Lane) -> Result<Checkout, LockError> {
         // Releases in the background do not depend on the pool, whose runtime may be gone.
         if let Some(pool) = &self.config.pool
-            && !lane.is_of_renewals()
+            && !lane.is_beside_the_pool()
             && !background::handle().is_here()
             && !(lane == Lane::Releases && pool.is_closed())
         {
@@ -401,11 +403,14 @@ impl Connections {
     }
 
     async fn check(&self, connection: &mut PgConnection, lane: Lane) -> Result<(), LockError> {
-        self.fitness.check(connection, &self.config, &self.clock, lane.is_of_renewals()).await
+        self.fitness.check(connection, &self.config, &self.clock, lane.is_beside_the_pool()).await
     }
 
     fn slot(&self, lane: Lane) -> Arc<Slot> {
-        if lane.is_of_renewals() {
+        if lane == Lane::Looks {
+            return Arc::clone(lock(&self.looks).get_or_insert_with(|| Slot::of(1, None)));
+        }
+        if lane == Lane::Renewals {
             let mut renewals = lock(&self.renewals);
             return Arc::clone(renewals.get_or_insert_with(|| Slot::of(FOR_RENEWALS, None)));
         }
