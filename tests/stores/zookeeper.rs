@@ -51,6 +51,8 @@ impl lock_conformance::Store for Store {
             .shared_between_processes()
             .fair()
             .telling_of_waiters()
+            .showing_locks()
+            .revoking()
             .with_session_timeout(SESSION)
     }
 

@@ -7,7 +7,10 @@
 //! repeated in the background until the servers confirm the removal or the session has ended. Otherwise, the session
 //! would keep the node at the head of the queue for as long as the process lives.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use ::zookeeper_client as zk;
 use tokio::sync::watch;
@@ -15,14 +18,15 @@ use tokio::sync::watch;
 use super::{
     error::Failure,
     hold::Contender,
-    names,
     queue::{self, Place},
+    record,
     session::{self, Session, State},
     watches,
 };
 use crate::{
     FencingToken, LockError,
     backend::{Acquire, Acquired, Grant, Held},
+    sync::lock,
     time::{
         backoff::backoff,
         clock::{self, Instant},
@@ -43,6 +47,8 @@ pub(super) enum Ended {
 /// is removed in the background.
 pub(super) struct Attempt<'a> {
     request: &'a Acquire,
+    /// What the node states of this client.
+    record: &'a str,
     contender: Arc<Contender>,
     /// Whether a node of this attempt may exist in the store.
     open: bool,
@@ -51,9 +57,9 @@ pub(super) struct Attempt<'a> {
 }
 
 impl<'a> Attempt<'a> {
-    pub(super) fn new(request: &'a Acquire, session: Arc<Session>) -> Self {
+    pub(super) fn new(request: &'a Acquire, record: &'a str, session: Arc<Session>) -> Self {
         let contender = Contender::new(session, &request.key);
-        Self { request, contender, open: false, since: Instant::now() }
+        Self { request, record, contender, open: false, since: Instant::now() }
     }
 
     pub(super) async fn run(mut self) -> Result<Ended, LockError> {
@@ -80,7 +86,6 @@ impl<'a> Attempt<'a> {
         let session = Arc::clone(&self.contender.session);
         let client = &session.client;
         let template = self.contender.template();
-        let data = names::process();
         let options = zk::CreateMode::EphemeralSequential.with_acls(session.acls);
         loop {
             // Sends nothing while the servers are silent: a disconnected driver would queue the request and send it
@@ -90,7 +95,7 @@ impl<'a> Attempt<'a> {
             let sent = Instant::now();
             // Both calls send their requests at once, before they are polled; the server executes the requests in this
             // order.
-            let create = client.create(&template, data.as_bytes(), &options);
+            let create = client.create(&template, self.record.as_bytes(), &options);
             let list = client.list_children(&self.contender.parent);
             let (created, listed) = tokio::join!(session.answer(create), session.answer(list));
             match created {
@@ -159,7 +164,7 @@ impl<'a> Attempt<'a> {
     /// Leaves the queue, whose sequence numbers are used up, and deletes the lock's node once the node has no children.
     /// In a new node, the numbers begin anew.
     async fn use_up(&mut self) -> Result<Ended, Failure> {
-        let (busy, session) = (self.busy().await, Arc::clone(&self.contender.session));
+        let (busy, session) = (self.busy(None).await, Arc::clone(&self.contender.session));
         for attempt in 0.. {
             match session.answer(session.client.delete(&self.contender.parent, None)).await {
                 Ok(()) | Err(zk::Error::NoNode) => return Ok(Ended::Gone),
@@ -183,21 +188,31 @@ impl<'a> Attempt<'a> {
         mut states: watch::Receiver<State>,
     ) -> Result<Ended, Failure> {
         let end = self.request.wait.end();
+        // What the watch of the node ahead has told of the holder.
+        let holder = Mutex::new(None);
         loop {
             let before = match self.place(&children) {
                 Place::First => return Ok(self.granted()),
                 Place::Gone => return Ok(self.gone()),
                 Place::Behind(before) => before.to_owned(),
             };
+            let is_holder = queue::place(&children, &before, |_| true) == Place::First;
+            lock(&holder).take_if(|(name, _)| *name != before);
             // Frees the list, which may be long, before the wait.
             drop(children);
             self.request.progress.contended();
             if end.has_passed() {
-                return Ok(self.busy().await);
+                let holder = lock(&holder).take();
+                return Ok(self.busy(holder.map(|(_, holder)| holder)).await);
             }
+            let found = |found: record::Contender| {
+                if is_holder {
+                    *lock(&holder) = Some((before.clone(), found));
+                }
+            };
             let outcome = tokio::select! {
                 biased;
-                left = self.left(&before) => left,
+                left = self.left(&before, found) => left,
                 () = self.heard_again(&mut states) => Ok(()),
                 () = clock::sleep_until(end) => Ok(()),
             };
@@ -234,8 +249,8 @@ impl<'a> Attempt<'a> {
     }
 
     /// Completes when the contender `before` us has left the queue, or its node has changed in another way. Without
-    /// room for a watch, completes after a pause.
-    async fn left(&self, before: &str) -> Result<(), Failure> {
+    /// room for a watch, completes after a pause. Passes the contender to `found` if there is a watch.
+    async fn left(&self, before: &str, found: impl FnOnce(record::Contender)) -> Result<(), Failure> {
         let session = &self.contender.session;
         let path = format!("{}/{before}", self.contender.parent);
         let Some(_room) = session.watches.room_for_ahead(&path) else {
@@ -244,7 +259,8 @@ impl<'a> Attempt<'a> {
             return Ok(());
         };
         match session.answer(session.client.get_and_watch_data(&path)).await {
-            Ok((_, _, watcher)) => {
+            Ok((data, stat, watcher)) => {
+                found(record::Contender { path, data: Some(data), stat });
                 // If the driver is gone, the caller learns from its next request.
                 let _ = watches::changed(watcher).await;
                 Ok(())
@@ -279,12 +295,15 @@ impl<'a> Attempt<'a> {
 
     /// Leaves the queue and waits for the confirmation. Without a confirmation, the release is repeated in the
     /// background.
-    async fn busy(&mut self) -> Ended {
+    async fn busy(&mut self, holder: Option<record::Contender>) -> Ended {
         use crate::backend::Releasable;
         if self.contender.release().await.is_ok() {
             self.open = false;
         }
-        Ended::With(Acquired::busy(None))
+        Ended::With(match holder {
+            Some(holder) => Acquired::busy_with(holder.holder()),
+            None => Acquired::busy(None),
+        })
     }
 }
 

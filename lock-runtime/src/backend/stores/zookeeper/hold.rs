@@ -8,7 +8,7 @@ use std::{
     fmt,
     future::pending,
     sync::{
-        Arc, OnceLock,
+        Arc, OnceLock, Weak,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -17,9 +17,10 @@ use ::zookeeper_client as zk;
 
 use super::{
     error::Failure,
+    held_node::{Attention, HeldNode},
     names, queue,
-    session::{HeldNode, Session},
-    watches::{self, Room},
+    session::Session,
+    watches,
 };
 use crate::{
     LockError, LockKey, OwnerToken,
@@ -43,7 +44,7 @@ pub(super) struct Contender {
     over: AtomicBool,
     /// Whether a deletion is in doubt: sent, not answered, perhaps applied.
     delete_unanswered: AtomicBool,
-    watched: AtomicBool,
+    pub(super) attention: Attention,
 }
 
 /// The identity of an existing node.
@@ -65,7 +66,7 @@ impl Contender {
             made: OnceLock::new(),
             over: AtomicBool::new(false),
             delete_unanswered: AtomicBool::new(false),
-            watched: AtomicBool::new(false),
+            attention: Attention::default(),
         })
     }
 
@@ -84,7 +85,7 @@ impl Contender {
     }
 
     /// The node's path below the session's chroot, once the node is known to exist.
-    fn path(&self) -> Option<String> {
+    pub(super) fn path(&self) -> Option<String> {
         self.made().map(|made| format!("{}/{}", self.parent, made.name))
     }
 
@@ -188,45 +189,21 @@ impl Contender {
         self.made().map_or(0, |made| made.czxid)
     }
 
+    /// Returns whether the hold must not be relied on any more.
+    pub(super) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+
     /// Records that the node was deleted by hand.
-    fn was_deleted(&self) {
+    pub(super) fn was_deleted(&self) {
         self.over.store(true, Ordering::Release);
         self.session.lifetime.lose(self.number(), "its node was deleted");
     }
-}
 
-impl HeldNode for Contender {
-    fn watch(self: Arc<Self>) {
-        let Some(path) = self.path() else { return };
-        if self.watched.load(Ordering::Acquire) {
-            return;
-        }
-        if let Some(room) = self.session.watches.room_for_held(&path) {
-            self.watched.store(true, Ordering::Release);
-            tokio::spawn(watch(self, path, room));
-        }
-    }
-}
-
-async fn watch(node: Arc<Contender>, path: String, _room: Room) {
-    let session = Arc::clone(&node.session);
-    match session.answer(session.client.check_and_watch_stat(&path)).await {
-        Ok((Some(_), watcher)) => {
-            // A watch must not keep the session open.
-            let node = Arc::downgrade(&node);
-            drop(session);
-            let Some(event) = watches::changed(watcher).await else { return };
-            let Some(node) = node.upgrade() else { return };
-            if event.event_type == zk::EventType::NodeDeleted {
-                node.was_deleted();
-            } else if !node.over.load(Ordering::Acquire) {
-                // The node's data was changed, or the session ended, which is reported elsewhere.
-                node.watched.store(false, Ordering::Release);
-            }
-        }
-        Ok((None, _)) => node.was_deleted(),
-        // The next heartbeat tries again.
-        Err(_) => node.watched.store(false, Ordering::Release),
+    /// Records that an operator has revoked the grant. The deadline stays: until then, the holder may rely on what it
+    /// has begun, and the library keeps the node.
+    pub(super) fn was_revoked(&self) {
+        self.session.lifetime.revoke(self.number());
     }
 }
 
@@ -253,12 +230,11 @@ impl Releasable for Contender {
 
 impl backend::Session for Contender {
     fn valid_until(&self) -> Instant {
-        let over = self.over.load(Ordering::Acquire);
-        if over { Instant::from_nanos(0) } else { self.session.lifetime.valid_until() }
+        if self.is_over() { Instant::from_nanos(0) } else { self.session.lifetime.valid_until() }
     }
 
     fn on_loss(self: Arc<Self>, notifier: LossNotifier) {
-        let node = Arc::downgrade(&self);
+        let node: Weak<dyn HeldNode> = Arc::<Self>::downgrade(&self);
         self.session.lifetime.register(self.number(), node, notifier);
     }
 

@@ -1,6 +1,7 @@
 #![doc = include_str!("docs.md")]
 
 mod attempt;
+mod attention;
 mod config;
 mod connect;
 mod credentials;
@@ -8,9 +9,12 @@ mod diagnosis;
 mod error;
 pub mod fence;
 mod heartbeat;
+mod held_node;
 mod hold;
 mod names;
+mod operate;
 mod queue;
+mod record;
 mod session;
 mod sessions;
 mod tls;
@@ -28,7 +32,8 @@ use self::{
 use crate::{
     LockError,
     backend::{
-        Acquire, Acquired, Backend, BoxFuture, Capabilities, Mode, ServerStatus, Wait, common::link::Link,
+        Acquire, Acquired, Backend, BoxFuture, Capabilities, Mode, Operate, ServerStatus, Wait,
+        common::link::Link,
     },
 };
 
@@ -80,6 +85,8 @@ impl Backend for ZooKeeper {
             .shared_between_processes()
             .fair()
             .telling_of_waiters()
+            .showing_locks()
+            .revoking()
             .with_session_timeout(self.link.sessions().timeout())
     }
 
@@ -95,16 +102,21 @@ impl Backend for ZooKeeper {
         Box::pin(async { self.link.session().await?.answering().await.map_err(error::Failure::into_error) })
     }
 
+    fn operate(&self) -> Option<&dyn Operate> {
+        Some(self)
+    }
+
     fn acquire(&self, request: Acquire) -> BoxFuture<'static, Result<Acquired, LockError>> {
         match request.mode {
             Mode::Exclusive => {}
         }
         let link = Arc::clone(&self.link);
         Box::pin(async move {
+            let record = record::of(request.label);
             // An ended session is replaced. A node that vanishes from a live session was removed by hand.
             for _ in 0..3 {
                 let session = link.session().await?;
-                match Attempt::new(&request, session).run().await? {
+                match Attempt::new(&request, &record, session).run().await? {
                     Ended::With(answer) => return Ok(answer),
                     Ended::Gone if request.wait != Wait::No && request.wait.end().has_passed() => break,
                     Ended::Gone => {}

@@ -7,7 +7,10 @@ use crate::{LockKey, OwnerToken, key::encode::percent};
 
 /// Returns the path of a lock's node below the chroot.
 pub(super) fn lock(key: &LockKey) -> String {
-    let name = key.stored();
+    path(key.stored())
+}
+
+fn path(name: &str) -> String {
     // These names have a special meaning in paths or to the server.
     let reserved = matches!(name, "." | ".." | "zookeeper");
     let mut path = String::with_capacity(name.len() + 1);
@@ -20,6 +23,21 @@ pub(super) fn lock(key: &LockKey) -> String {
         }
     }
     path
+}
+
+/// Returns the [stored name](LockKey::stored) of the lock whose node has this name, or `None` if the node is no lock's.
+pub(super) fn stored(node: &str) -> Option<String> {
+    let (mut stored, mut rest) = (Vec::with_capacity(node.len()), node);
+    while let Some((plain, escaped)) = rest.split_once('%') {
+        stored.extend_from_slice(plain.as_bytes());
+        let digits = escaped.get(..2)?;
+        stored.push(u8::from_str_radix(digits, 16).ok()?);
+        rest = &escaped[2..];
+    }
+    stored.extend_from_slice(rest.as_bytes());
+    let stored = String::from_utf8(stored).ok()?;
+    // Another spelling belongs to a node that no lock has.
+    (path(&stored)[1..] == *node).then_some(stored)
 }
 
 /// Returns whether the server accepts `c` in a path (`PathUtils.validatePath`). The server checks UTF-16 code units,
@@ -41,18 +59,15 @@ pub(super) fn contender(owner: OwnerToken) -> String {
     )
 }
 
-/// Returns the data of a contender's node, for operators: the number of the data's format, then the process and its
-/// host.
-pub(super) fn process() -> String {
-    format!("1:{}@{}", std::process::id(), crate::backend::common::host::name())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn path(prefix: &str, name: &str) -> String {
-        lock(&LockKey::with_prefix(prefix, name).expect("valid"))
+        let key = LockKey::with_prefix(prefix, name).expect("valid");
+        let path = lock(&key);
+        assert_eq!(stored(&path[1..]).as_deref(), Some(key.stored()), "{path}");
+        path
     }
 
     #[test]
@@ -92,6 +107,13 @@ mod tests {
         distinct.dedup();
         assert_eq!(distinct.len(), names.len());
         assert!(paths.iter().all(|path| !path[1..].contains('/')), "{paths:?}");
+    }
+
+    #[test]
+    fn a_node_with_another_spelling_is_no_lock_s() {
+        for node in ["a%2fb", "%61", "%", "a%", "a%2", "a%2\u{e9}", "%FF", "%+1", "zookeeper", "."] {
+            assert_eq!(stored(node), None, "{node}");
+        }
     }
 
     #[test]

@@ -44,6 +44,14 @@ pub(super) fn has_others(children: &[String], own: &str) -> bool {
     children.iter().any(|child| child != own && sequence(child).is_some())
 }
 
+/// Returns the contenders among `children` in the order in which they get the lock: the first of them holds the lock.
+pub(super) fn in_order(children: &[String]) -> Vec<&str> {
+    let mut contenders: Vec<_> =
+        children.iter().filter_map(|child| Some((sequence(child)?, child.as_str()))).collect();
+    contenders.sort_unstable();
+    contenders.into_iter().map(|(_, name)| name).collect()
+}
+
 /// The largest sequence number that is used.
 ///
 /// The counter of a node's children ends at `i32::MAX`: from there on the server (3.8 and 3.9) gives that number to
@@ -117,6 +125,18 @@ mod tests {
         assert!(!has_others(&children, "_c_a-lock-0000000004"));
         children.push("0123456789abcdef0123456789abcdef__lock__0000000005".to_owned());
         assert!(has_others(&children, "_c_a-lock-0000000004"));
+    }
+
+    #[test]
+    fn contenders_are_shown_in_their_order() {
+        let children = names(&[
+            "0123456789abcdef0123456789abcdef__lock__0000000012",
+            "leases",
+            "_c_z-lock-0000000007",
+            "_c_a-lock-0000000009",
+        ]);
+        assert_eq!(in_order(&children), [&children[2], &children[3], &children[0]]);
+        assert!(in_order(&names(&["leases"])).is_empty());
     }
 
     #[test]

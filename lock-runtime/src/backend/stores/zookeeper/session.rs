@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use super::{
     config::Config,
     error::Failure,
+    held_node::{HeldNode, Readings},
     validity::{Heartbeats, Probe},
     watches::Watches,
 };
@@ -33,12 +34,6 @@ pub(super) enum State {
     Ended,
 }
 
-/// The node of a hold.
-pub(super) trait HeldNode: Send + Sync {
-    /// Starts to watch the node for a removal by hand. To be called on the library's own runtime.
-    fn watch(self: Arc<Self>);
-}
-
 /// A session. Dropping it closes it, which removes its nodes.
 pub(super) struct Session {
     pub(super) client: zk::Client,
@@ -51,6 +46,7 @@ pub(super) struct Session {
     /// Cloned for each node that exists in the session, or may exist.
     pub(super) nodes: Arc<()>,
     pub(super) watches: Watches,
+    readings: Readings,
     state: watch::Sender<State>,
     outage: Arc<Outage>,
 }
@@ -67,6 +63,7 @@ impl Session {
             beats: Mutex::new(Heartbeats::new(client.session_timeout(), sent)),
             nodes: Arc::default(),
             watches: Watches::below(client.path()),
+            readings: Readings::default(),
             state: watch::channel(State::Answering).0,
             outage,
             client,
@@ -199,9 +196,12 @@ impl Session {
         self.set_state(State::Ended);
     }
 
-    /// Watches the nodes of the holds that have lasted until this heartbeat: an operator may delete them.
+    /// Watches the nodes of the holds that have lasted until this heartbeat: an operator may delete a node, or revoke the
+    /// grant.
     pub(super) fn watch_held(&self) {
-        self.lifetime.registered().iter().filter_map(Weak::upgrade).for_each(HeldNode::watch);
+        let held = self.lifetime.registered();
+        let held = held.iter().filter_map(Weak::upgrade);
+        self.readings.begin(held.filter(|node| !Arc::clone(node).watch()).collect());
     }
 }
 
