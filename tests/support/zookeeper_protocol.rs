@@ -13,6 +13,7 @@ use std::{
 #[derive(Debug)]
 pub struct Client {
     stream: TcpStream,
+    session: i64,
     xid: i32,
 }
 
@@ -27,12 +28,17 @@ const GET_DATA: i32 = 4;
 const SET_DATA: i32 = 5;
 const SET_ACL: i32 = 7;
 const GET_CHILDREN: i32 = 8;
+const MULTI: i32 = 14;
 const CLOSE: i32 = -11;
 
 pub const PERSISTENT: i32 = 0;
 pub const EPHEMERAL: i32 = 1;
+pub const PERSISTENT_SEQUENTIAL: i32 = 2;
 pub const EPHEMERAL_SEQUENTIAL: i32 = 3;
 
+/// The permissions to read a node and to change its data.
+pub const READ: i32 = 1;
+pub const WRITE: i32 = 2;
 /// The permissions to make children and to delete them.
 pub const CREATE_AND_DELETE: i32 = 4 | 8;
 /// The permission to change permissions.
@@ -89,15 +95,21 @@ impl Client {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-        let mut this = Self { stream, xid: 0 };
+        let mut this = Self { stream, session: 0, xid: 0 };
         this.send(&Bytes::default().int(0).long(0).int(60_000).long(0).buffer(&[0; 16]))?;
         let mut answer = this.receive()?;
         answer.int()?;
         answer.int()?;
-        if answer.long()? == 0 {
+        this.session = answer.long()?;
+        if this.session == 0 {
             return Err(io::Error::other("no session was made"));
         }
         Ok(this)
+    }
+
+    /// Returns the number of the session.
+    pub fn session(&self) -> i64 {
+        self.session
     }
 
     fn send(&mut self, bytes: &Bytes) -> io::Result<()> {
@@ -159,6 +171,22 @@ impl Client {
             Ok(mut answer) => Ok(Ok(String::from_utf8(answer.buffer()?).unwrap())),
             Err(code) => Ok(Err(code)),
         }
+    }
+
+    /// Creates these nodes in one transaction, without data. Every client has all permissions for them.
+    pub fn create_all(&mut self, paths: &[String], flags: i32) -> io::Result<Result<(), i32>> {
+        let answer = self.call(MULTI, |mut body| {
+            for path in paths {
+                body = body.int(CREATE);
+                body.0.push(0);
+                body = body.int(-1).buffer(path.as_bytes()).buffer(b"");
+                body = body.int(1).int(ALL).buffer(b"world").buffer(b"anyone").int(flags);
+            }
+            body = body.int(-1);
+            body.0.push(1);
+            body.int(-1)
+        });
+        Ok(answer?.map(drop))
     }
 
     /// Gives every client these permissions for a node, and no others.

@@ -1,5 +1,6 @@
 //! Tests of one ZooKeeper server, and so not cases of the conformance suite.
 
+mod operate;
 mod outages;
 mod refused;
 
