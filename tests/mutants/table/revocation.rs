@@ -400,4 +400,99 @@ pub const MUTANTS: &[Mutant] = &[
             "servers postgres::operate_advisory::a_holder_of_another_program_is_not_the_holder_in_the_row",
         ],
     },
+    // ZooKeeper.
+    Mutant {
+        name: "a_revocation_in_zookeeper_compares_no_token",
+        edits: &[Rust {
+            file: "backend/stores/zookeeper/operate.rs",
+            from: "        Some(token) if token != holder.token() => Ok(false),",
+            to: "        Some(token) if token != holder.token() && !mutant!() => Ok(false),",
+        }],
+        caught_by: &[
+            "zookeeper::revoke::a_wrong_token_revokes_nothing",
+            "zookeeper::revoke::a_wrong_token_frees_nothing_by_force",
+            "zookeeper::revoke::a_grant_that_was_released_cannot_be_revoked_and_the_next_one_is_spared",
+        ],
+    },
+    Mutant {
+        name: "a_mark_in_zookeeper_is_not_seen",
+        edits: &[Rust {
+            file: "backend/stores/zookeeper/attention.rs",
+            from: "        Ok((data, _)) => Ok(record::is_revoked(&data)),",
+            to: "        Ok((data, _)) => Ok(record::is_revoked(&data) && !mutant!()),",
+        }],
+        caught_by: &["zookeeper::revoke::a_live_holder_is_told_soon_and_the_lock_is_granted_when_it_has_left"],
+    },
+    Mutant {
+        name: "a_revoked_session_lock_is_over_at_once",
+        edits: &[Rust {
+            file: "backend/stores/zookeeper/hold.rs",
+            from: "        self.session.lifetime.revoke(self.number());",
+            to: "        self.over.fetch_or(mutant!(), Ordering::AcqRel);
+        self.session.lifetime.revoke(self.number());",
+        }],
+        // The library would release the lock while its holder is still at work.
+        caught_by: &["zookeeper::revoke::a_live_holder_is_told_soon_and_the_lock_is_granted_when_it_has_left"],
+    },
+    Mutant {
+        name: "nodes_without_a_watch_are_not_read",
+        edits: &[Rust {
+            file: "backend/stores/zookeeper/held_node.rs",
+            from: ".take(MAX_READS_PER_HEARTBEAT)",
+            to: ".take(if mutant!() { 0 } else { MAX_READS_PER_HEARTBEAT })",
+        }],
+        caught_by: &[
+            "servers zookeeper::operate::a_holder_without_a_watch_learns_of_a_revocation_and_of_a_deletion",
+        ],
+    },
+    Mutant {
+        name: "a_holder_of_ours_is_freed_without_a_token",
+        edits: &[Rust {
+            file: "backend/stores/zookeeper/operate.rs",
+            from: "Ok(is_foreign == Some(true) && revoke.is_forced)",
+            to: "Ok((mutant!() || is_foreign == Some(true)) && revoke.is_forced)",
+        }],
+        caught_by: &["zookeeper::revoke::a_holder_of_ours_is_not_freed_as_one_without_a_token"],
+    },
+    Mutant {
+        name: "a_holder_that_sees_no_mark_is_marked",
+        edits: &[Rust {
+            file: "backend/stores/zookeeper/operate.rs",
+            from: "        Some(_) if is_foreign == Some(true) => {",
+            to: "        Some(_) if is_foreign == Some(true) && !mutant!() => {",
+        }],
+        caught_by: &[
+            "servers zookeeper::operate::a_node_that_was_overwritten_is_held_on_and_is_revoked_by_force_alone",
+        ],
+    },
+    Mutant {
+        name: "contenders_in_the_order_of_the_listing",
+        edits: &[Rust {
+            file: "backend/stores/zookeeper/queue.rs",
+            from: "    contenders.sort_unstable();",
+            to: "    if !mutant!() {
+        contenders.sort_unstable();
+    }",
+        }],
+        caught_by: &["unit backend::stores::zookeeper::queue::tests::contenders_are_shown_in_their_order"],
+    },
+    Mutant {
+        name: "a_lock_of_another_user_ends_a_scan",
+        edits: &[Rust {
+            file: "backend/stores/zookeeper/operate.rs",
+            from: "            Err(zk::Error::NoNode | zk::Error::NoAuth) => Vec::new(),",
+            to: "            Err(zk::Error::NoAuth) if mutant!() => return Err(Failure::of(zk::Error::NoAuth)),
+            Err(zk::Error::NoNode | zk::Error::NoAuth) => Vec::new(),",
+        }],
+        caught_by: &["servers zookeeper::operate::the_right_that_an_operator_lacks_is_named"],
+    },
+    Mutant {
+        name: "the_contender_ahead_is_said_to_be_the_holder",
+        edits: &[Rust {
+            file: "backend/stores/zookeeper/attempt.rs",
+            from: "            let is_holder = queue::place(&children, &before, |_| true) == Place::First;",
+            to: "            let is_holder = mutant!() || queue::place(&children, &before, |_| true) == Place::First;",
+        }],
+        caught_by: &["servers zookeeper::operate::an_error_names_the_holder_and_no_waiter_ahead"],
+    },
 ];
