@@ -144,9 +144,9 @@ async fn a_holder_without_a_watch_learns_of_a_revocation_and_of_a_deletion() {
     let others: Vec<_> = (0..LOCKS).filter(|number| !paths.contains(&format!("/lock:{number}/"))).collect();
     assert!(others.len() > 100, "the test shows nothing: {watched} watches");
     // Few enough that no watch ends meanwhile, in whose place another one would come.
-    let taken = &others[others.len() - 20..];
+    let last = &others[others.len() - 20..];
     let began = Moment::now();
-    for number in taken {
+    for number in last {
         let (name, token) = (number.to_string(), guards[*number].fencing_token());
         let revoked = if number % 2 == 0 {
             operator.revoke(name, token).await
@@ -155,13 +155,13 @@ async fn a_holder_without_a_watch_learns_of_a_revocation_and_of_a_deletion() {
         };
         assert!(revoked.unwrap(), "{number}");
     }
-    for number in taken {
+    for number in last {
         is_lost(&guards[*number]).await;
     }
     println!("{watched} watches; the last of 20 holders knew after {:?}", began.took());
     // Some hundred nodes are read in two heartbeats.
     assert!(began.within(SESSION / 10 * 4 + SLACK), "{:?}", began.took());
-    assert_eq!(guards.iter().filter(|guard| !guard.is_valid()).count(), taken.len());
+    assert_eq!(guards.iter().filter(|guard| !guard.is_valid()).count(), last.len());
     drop(guards);
 }
 

@@ -71,7 +71,6 @@ impl<H> Lifetime<H> {
         }
     }
 
-    #[allow(dead_code, reason = "its stores follow")]
     /// Notifies the holder of one hold that its lock was revoked; the session goes on, and so does the hold in the store.
     pub(in crate::backend) fn revoke(&self, number: i64) {
         let revoked = lock(&self.holds).remove(&number);
