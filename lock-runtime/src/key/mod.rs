@@ -94,7 +94,7 @@ impl LockKey {
         self.class.unwrap_or(class::OTHER)
     }
 
-    #[cfg(any(feature = "memory", feature = "redis"))]
+    #[cfg(any(feature = "memory", feature = "postgres", feature = "redis"))]
     pub(crate) fn stored_name(&self) -> Arc<str> {
         Arc::clone(&self.stored)
     }
