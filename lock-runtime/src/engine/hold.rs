@@ -232,7 +232,9 @@ impl Hold {
 
     /// Returns the validity left at `now`.
     pub(crate) fn remaining(&self, now: Instant) -> Duration {
-        if self.is_valid(now) { self.deadline().saturating_duration_since(now) } else { Duration::ZERO }
+        // The deadline is read first: one that a session's heartbeat moves after a revocation must not count.
+        let left = self.deadline().saturating_duration_since(now);
+        if self.is_valid(now) { left } else { Duration::ZERO }
     }
 
     /// Returns the longest validity that the hold can have left: the `ttl`, or the session timeout if that is shorter.

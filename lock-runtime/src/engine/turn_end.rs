@@ -48,7 +48,8 @@ impl Engine {
         if !turn.end() {
             return AfterTurn::Nothing;
         }
-        match permit.filter(|_| now < turn.retained_until()) {
+        // A lock that an operator has revoked is not kept: it is to be free when its holder has left.
+        match permit.filter(|_| now < turn.retained_until() && !hold.is_revoked()) {
             None => return self.pass_on(turn, valid, now),
             Some(permit) if covered => self.retain(turn, permit.hand_on(), now),
             Some(_) => self.leave_to_store(turn, now),
@@ -90,8 +91,8 @@ impl Engine {
         turn.retain(Box::new(permit));
         self.renewals.turn_moved(hold);
         // If the hold was lost meanwhile, it is no longer in the schedule, so the job would not end the retention.
-        if hold.is_closed() {
-            hold.end_retention(now);
+        if hold.is_closed() && hold.end_retention(now).is_some() && hold.is_revoked() {
+            self.releaser.release(hold.in_store.releasable(), ReleaseTarget::Remains, hold.gone_by(now));
         }
     }
 

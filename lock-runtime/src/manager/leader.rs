@@ -78,12 +78,12 @@ impl LeaderWatch {
     /// # Cancel safety
     /// Cancel safe. A further call asks no sooner than if the future had not been dropped.
     pub async fn changed(&mut self) -> Result<Option<LockHolder>, LockError> {
-        let key = self.key.as_ref().map_err(Clone::clone)?;
         loop {
             clock::sleep_until(self.next_question).await;
             let at = Instant::now();
             // Moved before the question, so that the pace also holds if the question fails or is dropped.
             self.next_question = at + between(PACE);
+            let key = self.key.as_ref().map_err(Clone::clone)?;
             let state = self.locks.state_of(key).await?;
             let leader = state.holders.into_iter().next();
             let is_new =

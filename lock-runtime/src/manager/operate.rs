@@ -62,7 +62,7 @@ impl LockManager {
     ///
     /// The locks come in pages, so that the server is never busy for long with this, however many locks there are. A
     /// lock that is held during the whole scan comes at least once, perhaps twice; a lock that is acquired or released
-    /// meanwhile may come or not. The page [stores](crate::docs::stores#what-operators-see) says what a scan costs, and
+    /// meanwhile may come or not. If a server is restarted or replaced in the middle of a scan, locks may be missing. The page [stores](crate::docs::stores#what-operators-see) says what a scan costs, and
     /// which right it needs. Nothing is sent before the first poll.
     ///
     /// # Errors
@@ -97,7 +97,9 @@ impl LockManager {
     /// holder in the same process to which the lock was handed over. Revoking ends the grant for all of them. The holder
     /// is notified: its guard is lost ([`HeldLock::lost`](crate::HeldLock::lost)), and code in
     /// [`run`](crate::LockGuard::run), in a `#[distributed_lock]` function or behind the layer is stopped. A live holder
-    /// is gone within a round trip or two, or at its next renewal where the store cannot notify it.
+    /// is gone within a round trip or two, or at its next renewal where the store cannot notify it. A holder without
+    /// [`auto_renew`](crate::Lock::auto_renew) learns nothing, because it never asks the store again: it keeps the lock
+    /// until the end of its `ttl`, as it would have without the revocation.
     ///
     /// The lock is granted to another client only when the holder has released it, or when its deadline has passed: if
     /// the holder is dead or paused, this takes as long as without the revocation. Call
@@ -131,8 +133,8 @@ impl LockManager {
     }
 
     /// Frees the lock named `key` at once, although its holder may still rely on it: **two clients can then work at the
-    /// same time**, until the holder learns of its loss at its next renewal or check. Only a resource that checks fencing
-    /// tokens is safe. Use it for a holder that is known to be dead. Returns false if the lock is not held with this
+    /// same time**, until the holder learns of its loss at its next renewal (without renewal, only its `ttl` ends its use).
+    /// Only a resource that checks fencing tokens is safe. Use it for a holder that is known to be dead. Returns false if the lock is not held with this
     /// token.
     ///
     /// `token` is a token of the grant as for [`revoke`](Self::revoke), or `None` for a holder that has none: a client of
@@ -160,12 +162,20 @@ impl LockManager {
     ) -> Result<bool, LockError> {
         let revoke = Revoke { key: self.key(key)?, token, is_forced };
         let store = self.operated()?;
-        let revoked = operate(&*store)?.revoke(&revoke).await.map_err(|error| error.with_key(&revoke.key))?;
-        let is_revoked = revoked == Revoked::Revoked;
-        let key = &revoke.key;
-        let token = token.map(FencingToken::get);
-        tracing::warn!(%key, token, is_forced, is_revoked, "an operator revokes a lock");
-        Ok(is_revoked)
+        let revoked = operate(&*store)?.revoke(&revoke).await.map_err(|error| error.with_key(&revoke.key));
+        let (key, token) = (&revoke.key, token.map(FencingToken::get));
+        match revoked {
+            Ok(revoked) => {
+                let is_revoked = revoked == Revoked::Revoked;
+                tracing::warn!(%key, token, is_forced, is_revoked, "an operator revokes a lock");
+                Ok(is_revoked)
+            }
+            // The request may have been carried out.
+            Err(error) => {
+                tracing::warn!(%key, token, is_forced, %error, "an operator tries to revoke a lock");
+                Err(error)
+            }
+        }
     }
 
     /// Returns the store, if this process may ask it.

@@ -9,8 +9,9 @@ use crate::backend::ServerStatus;
 pub struct ManagerStatus {
     /// The servers of the store: one, or one for each node of a Redlock; none for a store inside this process.
     pub servers: Vec<ServerStatus>,
-    /// The guards of this manager and its clones that were neither released nor dropped. A lock that is kept for
-    /// [`hold_at_least`](crate::Lock::hold_at_least) after its guard has left is not counted.
+    /// The locks that this manager and its clones hold: the guards that were neither released nor dropped, and the locks
+    /// that are kept for [`hold_at_least`](crate::Lock::hold_at_least) after their guards have left. (The metric `lock_held`
+    /// counts only the guards.)
     pub held: usize,
     /// The acquisitions that wait for a lock or for the store's answer.
     pub waiting: usize,

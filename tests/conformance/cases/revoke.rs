@@ -24,6 +24,8 @@ pub fn cases() -> Vec<Case> {
         case!(a_revocation_beside_a_release_spares_the_next_holder),
         case!(a_revocation_beside_renewals_is_not_undone_by_them).needs(LEASES),
         case!(a_lock_that_is_kept_in_the_background_is_given_up),
+        case!(a_holder_that_was_to_keep_its_lock_for_longer_gives_it_up_as_well),
+        case!(a_lease_without_renewal_ends_when_it_would_have_ended).needs(LEASES),
         case!(waiters_keep_their_order_behind_a_revoked_holder).needs(Need::Can(|can| can.is_fair())),
         case!(a_paused_holder_keeps_its_lock_until_its_deadline_and_knows_of_nothing_later)
             .needs(Need::Can(|can| can.is_shared_between_processes())),
@@ -217,6 +219,33 @@ async fn a_lock_that_is_kept_in_the_background_is_given_up(fixture: Fixture) {
     assert!(operator.lock(&key).try_acquire().await.unwrap().is_none(), "it is kept");
     assert!(operator.revoke(&key, token).await.unwrap());
     is_granted_soon(&operator, &key).await.release().await.unwrap();
+    fixture.clean().await;
+}
+
+async fn a_holder_that_was_to_keep_its_lock_for_longer_gives_it_up_as_well(fixture: Fixture) {
+    let (operator, key) = (fixture.client().await, fixture.key("k"));
+    let locks = fixture.client().await.ttl(LONG * 2);
+    let guard = locks.lock(&key).hold_at_least(LONG).acquire().await.unwrap();
+    let token = guard.fencing_token();
+    let section = begun(guard.run(std::future::pending::<()>())).await;
+    assert!(operator.revoke(&key, token).await.unwrap());
+    assert_eq!(section.await.unwrap().unwrap_err().kind(), LockErrorKind::Lost);
+    is_granted_soon(&operator, &key).await.release().await.unwrap();
+    fixture.clean().await;
+}
+
+async fn a_lease_without_renewal_ends_when_it_would_have_ended(fixture: Fixture) {
+    let (operator, locks, key) = (fixture.client().await, fixture.client().await, fixture.key("k"));
+    let ttl = ms(2000);
+    let began = std::time::Instant::now();
+    let guard = locks.lock(&key).ttl(ttl).auto_renew(false).acquire().await.unwrap();
+    assert!(operator.revoke(&key, guard.fencing_token()).await.unwrap());
+    tokio::time::sleep(ms(300)).await;
+    assert!(guard.is_valid() || began.elapsed() > ttl / 2, "it never asks the store again");
+    let next = operator.lock(&key).wait(LONG).acquire().await.unwrap();
+    assert!(began.elapsed() >= ttl, "granted before the holder's deadline");
+    assert!(!guard.is_valid());
+    next.release().await.unwrap();
     fixture.clean().await;
 }
 

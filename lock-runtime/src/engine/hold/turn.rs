@@ -120,7 +120,9 @@ impl Turn {
     }
 
     pub(crate) fn remaining(&self, now: Instant) -> Duration {
-        if self.is_valid(now) { self.deadline().saturating_duration_since(now) } else { Duration::ZERO }
+        // The deadline is read first, as in `Hold::remaining`.
+        let left = self.deadline().saturating_duration_since(now);
+        if self.is_valid(now) { left } else { Duration::ZERO }
     }
 
     /// Returns whether the holder has left or must stop, even if the hold is still valid.

@@ -2,7 +2,11 @@
 
 use std::{collections::HashSet, mem, sync::Mutex, time::Duration};
 
-use crate::{sync::lock, time::clock::Instant};
+use crate::{
+    key::{MAX_KEY_BYTES, MAX_PREFIX_BYTES},
+    sync::lock,
+    time::clock::Instant,
+};
 
 /// The shortest time between two searches of the schedule for the named leases. A client that may send notices of
 /// revocations can therefore cost little more than ten searches a second.
@@ -43,7 +47,8 @@ impl Early {
     /// Adds a name; returns when the next search is due.
     pub(super) fn add(&self, stored: &str, now: Instant) -> Instant {
         let mut names = lock(&self.0);
-        if names.new.len() < MAX_NAMES {
+        // No lock has a longer name, but a notice may be forged.
+        if names.new.len() < MAX_NAMES && stored.len() <= MAX_PREFIX_BYTES + MAX_KEY_BYTES {
             names.new.insert(stored.into());
         }
         names.next.max(now)
@@ -97,5 +102,8 @@ mod tests {
             early.add(&number.to_string(), now);
         }
         assert_eq!(early.take(now).names.len(), MAX_NAMES);
+        early.add(&"x".repeat(MAX_PREFIX_BYTES + MAX_KEY_BYTES + 1), now);
+        let later = early.take(now + SEARCH_PAUSE);
+        assert_eq!(later.names.len(), MAX_NAMES, "those of the last search, again");
     }
 }
