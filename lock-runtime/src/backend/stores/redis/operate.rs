@@ -85,17 +85,31 @@ impl Operate for Redis {
                 (None, false) => return Ok(Revoked::NotHeld),
                 (None, true) => match self.ask_to_revoke(key, "look", "").await? {
                     None => return Ok(Revoked::NotHeld),
-                    // Only this very holder is meant, however late the next call is executed.
-                    Some(digest) => ("free foreign", digest),
+                    Some(seen) => ("free foreign", self.soon_after(&seen)?),
                 },
             };
-            let revoked = self.ask_to_revoke(key, how, &which).await?;
-            Ok(if revoked.is_some() { Revoked::Revoked } else { Revoked::NotHeld })
+            match self.ask_to_revoke(key, how, &which).await? {
+                None => Ok(Revoked::NotHeld),
+                Some(answer) if answer == "late" => Err(LockError::backend(
+                    "the request reached the server too late, and nothing was freed; try again",
+                )),
+                Some(_) => Ok(Revoked::Revoked),
+            }
         })
     }
 }
 
 impl Redis {
+    /// Returns what names a foreign holder in the next call, from the digest and the time that a look has answered: the
+    /// digest, and a limit after which the call does nothing. Another client may have the same value in its next hold.
+    fn soon_after(&self, seen: &str) -> Result<String, LockError> {
+        let (digest, time) = seen.split_once(' ').ok_or_else(unexpected)?;
+        let time: u64 = time.parse().map_err(|_| unexpected())?;
+        let limit = self.connections.server().config().response_timeout;
+        let limit = time.saturating_add(u64::try_from(limit.as_micros()).unwrap_or(u64::MAX));
+        Ok(format!("{digest} {limit}"))
+    }
+
     /// Calls `revoke.lua`; returns `None` if the lock is not held by this grant.
     async fn ask_to_revoke(
         &self,

@@ -59,7 +59,7 @@ pub(crate) static INSPECT: LazyLock<Script> =
 pub(crate) static SCAN: LazyLock<Script> =
     LazyLock::new(|| Script::of(&[&assembled(include_str!("../scripts/scan.lua"))]));
 pub(crate) static REVOKE: LazyLock<Script> =
-    LazyLock::new(|| with_queue(include_str!("../scripts/revoke.lua")));
+    LazyLock::new(|| with_queue(&[lua::REPLICA_ERROR, include_str!("../scripts/revoke.lua")].concat()));
 
 /// Returns the scripts that every process uses. The scripts for operators are loaded by the first call that needs them.
 pub(crate) fn usual() -> [&'static Script; 6] {
