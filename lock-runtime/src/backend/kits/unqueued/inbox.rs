@@ -25,9 +25,10 @@ impl Pushes for Inbox {
             && let Some(Value::BulkString(channel)) = push.data.first()
             && let Ok(channel) = str::from_utf8(channel)
         {
-            if !channel.ends_with(REVOCATIONS) {
-                self.hints.notify(channel);
-            } else if let Some(Value::BulkString(stored)) = push.data.get(1)
+            // Also a channel that ends like this may be that of a lock's releases.
+            self.hints.notify(channel);
+            if channel.ends_with(REVOCATIONS)
+                && let Some(Value::BulkString(stored)) = push.data.get(1)
                 && let Ok(stored) = str::from_utf8(stored)
             {
                 self.revocations.notify(stored);

@@ -79,7 +79,8 @@ impl Candidate<'_> {
     /// any two majorities share a node.
     pub(super) fn has(&self, token: Option<FencingToken>, protocol: &dyn Protocol) -> bool {
         match token {
-            None => self.grants().next().is_none(),
+            // What only may be a lock of another library may as well be data of a program.
+            None => self.grants().next().is_none() && !self.first().is_doubtful,
             Some(token) => self.grants().any(|grant| {
                 let of_grant = protocol.token(grant.fence);
                 if protocol.hands_over() { of_grant.micros() == token.micros() } else { of_grant == token }

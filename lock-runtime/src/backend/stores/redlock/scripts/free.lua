@@ -15,7 +15,11 @@ return each({ tonumber(now) }, 1, function()
     if redis.call('GET', KEYS[1]) ~= ARGV[2] then return 0 end
   else
     fence = held(KEYS[1], ARGV[2])
-    if not fence then return 0 end
+    if not fence then
+      -- A late Join must not give this node's lease to the owner. A later grant has a larger fence, and keeps its counter.
+      if last_of(KEYS[2]) <= tonumber(ARGV[3]) then pcall(raise, KEYS[2], above(ARGV[3], ARGV[3])) end
+      return 0
+    end
   end
   redis.call('DEL', KEYS[1])
   if fence then pcall(raise, KEYS[2], above(fence, ARGV[3])) end -- may fail if the server is out of memory

@@ -6,7 +6,12 @@
 
 local answers = {}
 for i = 1, #ARGV / 2 do
-  local text = redis.pcall('GET', ARGV[2 * i - 1])
+  -- A value of another program may be large. Its beginning is no identity by which it could be freed.
+  local text = redis.pcall('GETRANGE', ARGV[2 * i - 1], 0, 1023)
+  if type(text) == 'table' and not string.find(text.err, 'WRONGTYPE', 1, true) then
+    text = redis.pcall('GET', ARGV[2 * i - 1]) -- without the right to use GETRANGE
+  end
+  text = text ~= '' and text
   if type(text) == 'table' then
     answers[i] = '-' .. text.err
   elseif text then

@@ -13,6 +13,8 @@ return each({ tonumber(now) }, 1, function()
   local fence, rest = held(KEYS[1], ARGV[2])
   if not fence then return 0 end
   if not is_revoked(rest) then
+    -- This command changes nothing, but is allowed when the server is out of memory, and so is each write after it.
+    redis.pcall('HDEL', KEYS[1], '!')
     raise(KEYS[2], above(fence, ARGV[3]))
     redis.call('SET', KEYS[1], ARGV[2] .. ':' .. fence .. rest .. REVOKED, 'KEEPTTL')
   end
