@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lock_runtime::{LockErrorKind, LockManager, backend::postgres::TABLE};
-use sqlx::{Connection, PgConnection, postgres::PgAdvisoryLock};
+use sqlx::{Connection, Executor, PgConnection, postgres::PgAdvisoryLock};
 
 use super::MS;
 use crate::support::{postgres_server::PostgresServer, until};
@@ -144,4 +144,48 @@ async fn a_session_outlives_a_table_that_is_locked_while_it_looks() {
     session.query("ROLLBACK").unwrap();
     assert!(locks.revoke("k", guard.fencing_token()).await.unwrap());
     until("it is notified", || if guard.is_valid() { Err("valid") } else { Ok(()) }).await;
+}
+
+/// The announcement is a statement of its own, and another transaction has locked its row.
+#[tokio::test]
+async fn a_revocation_that_cannot_be_announced_reaches_its_holder_all_the_same() {
+    let server = with_users(&[]);
+    let (locks, operator) = (client(&server, "postgres").await, client(&server, "postgres").await);
+    let first = locks.lock("first").acquire().await.unwrap();
+    assert!(operator.revoke("first", first.fencing_token()).await.unwrap());
+    tokio::time::timeout(MS * 10_000, first.lost()).await.expect("announced");
+    let guard = locks.lock("k").acquire().await.unwrap();
+    let mut other = foreign(&server).await;
+    let row = r"SELECT FROM distributed_locks WHERE name = E'\trevocations' FOR UPDATE";
+    other.execute("BEGIN").await.unwrap();
+    other.execute(row).await.unwrap();
+    assert!(operator.revoke("k", guard.fencing_token()).await.unwrap());
+    tokio::time::timeout(MS * 15_000, guard.lost()).await.expect("the session looks now and then");
+    other.execute("ROLLBACK").await.unwrap();
+}
+
+/// The row states when the lock was acquired, and the lock may be held for days.
+#[tokio::test]
+async fn the_row_of_a_lock_that_is_held_for_long_stays() {
+    let server = with_users(&[]);
+    let locks = client(&server, "postgres").await;
+    let guard = locks.lock("held").acquire().await.unwrap();
+    locks.lock("unused").acquire().await.unwrap().release().await.unwrap();
+    let rows = r"name IN (E'advisory\theld', E'advisory\tunused')";
+    server.query(&format!(
+        "UPDATE distributed_locks SET expires_at = clock_timestamp() - interval '49 h' WHERE {rows}"
+    ));
+    let names = format!("SELECT coalesce(string_agg(name, ' '), '') FROM distributed_locks WHERE {rows}");
+    let old = || server.value(&names).unwrap_or_default();
+    assert!(old().contains("unused"));
+    // Rows are removed after a number of new ones.
+    for number in 0..2_000 {
+        locks.lock(number.to_string()).acquire().await.unwrap().release().await.unwrap();
+        if number % 50 == 0 && !old().contains("unused") {
+            break;
+        }
+    }
+    until("the unused row is removed", || if old().contains("unused") { Err(old()) } else { Ok(()) }).await;
+    assert!(old().contains("held"), "{}", old());
+    assert!(locks.revoke("held", guard.fencing_token()).await.unwrap());
 }

@@ -84,10 +84,10 @@ pub(crate) async fn revoke(
             }
             (false, false) => return Ok(Revoked::NotHeld),
             (false, true) if end.has_passed() => {
-                return Err(backend(
-                    "the row of the lock is locked by another transaction, such as one that has checked in with the lock: \
-                     it is to be found in pg_locks",
-                ));
+                let such_as = if is_forced { ", such as one that has checked in with the lock" } else { "" };
+                return Err(backend(format!(
+                    "the row of the lock is locked by another transaction{such_as}: it is to be found in pg_locks"
+                )));
             }
             (false, true) => {}
         }

@@ -20,8 +20,7 @@ impl Keeper {
         let shared = Arc::clone(&self.shared);
         let last = self.run(&shared.revocations.last, Vec::new()).await;
         match last.and_then(|rows| Last::read(&rows).map_err(Failure::Refused)) {
-            Ok(last) if last == self.revocations.last => {}
-            Ok(last) => {
+            Ok(last) if self.revocations.has_to_read(last) => {
                 let held: Vec<_> = self.held.values().cloned().collect();
                 for names in held.chunks(MAX_NAMES_PER_STATEMENT) {
                     let answer = self
@@ -38,8 +37,9 @@ impl Keeper {
                         Err(failure) => return Err(failure.into()),
                     }
                 }
-                self.revocations.last = last;
+                self.revocations.has_read(last);
             }
+            Ok(_) => {}
             Err(Failure::Refused(_) | Failure::Locked(_)) => {}
             Err(failure) => return Err(failure.into()),
         }

@@ -177,8 +177,9 @@ async fn end_sessions(shared: &Shared, [number, row, version]: [Arg<'_>; 3]) -> 
         }
     }
     match answer.rows.len() {
-        0 if answer.repeated => Err(backend(
-            "the connection broke, and the lock is no longer held by this grant; it may have been freed",
+        // A statement that the server has refused because of its notice may have ended a session before.
+        0 if answer.repeated || answer.unnotified.is_some() => Err(backend(
+            "the answer to the first request is lost, and the lock is no longer held by this grant; it may have been freed",
         )),
         0 => Ok(Revoked::NotHeld),
         _ => Ok(Revoked::Revoked),

@@ -5,7 +5,7 @@ l.name,
 l.holder,
 l.version,
 coalesce(l.revoked = l.version, false) AS is_revoked,
-(extract(epoch FROM least(l.expires_at, clock.now + interval '1000 years') - clock.now) * 1000000)::bigint AS remaining,
+(extract(epoch FROM greatest(least(l.expires_at, clock.now + interval '1000 years'), clock.now) - clock.now) * 1000000)::bigint AS remaining,
 -- See wanted.sql.
 CASE WHEN l.next_until > clock.now AND l.next_owner IS DISTINCT FROM l.owner
     OR l.wanted_until > clock.now AND date_part('epoch', l.wanted_until) * 1000000 - $1::bigint > l.version
