@@ -79,11 +79,14 @@ impl Operate for ZooKeeper {
                 session.answer(session.write_barrier()).await.map_err(Failure::of)
             };
             look.await.map_err(Failure::into_error)?;
+            let mut first: Option<String> = None;
             for _ in 0..ATTEMPTS {
                 let contenders = contenders(&session, &path).await;
                 let contenders = contenders.map_err(|failure| denied(failure, "`r` on the lock's node"))?;
                 let Some(holder) = contenders.first() else { return Ok(Revoked::NotHeld) };
-                if !is_meant(holder, revoke)? {
+                // Without a token, only the holder that was seen first is meant.
+                let is_first = *first.get_or_insert_with(|| holder.path.clone()) == holder.path;
+                if !is_meant(holder, revoke)? || !is_first {
                     return Ok(Revoked::NotHeld);
                 }
                 match take(&session, holder, revoke.is_forced).await {
