@@ -10,7 +10,7 @@
 //! its own, so that no acquisition delays the renewal of a held lock.
 
 use std::{
-    iter,
+    iter, mem,
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -173,6 +173,13 @@ async fn confirm_all(connection: Weak<Connection>, mut queue: mpsc::UnboundedRec
         for _ in 0..MAX_ROUNDS {
             batch.retain(|due| !due.answer.is_closed());
             if batch.is_empty() {
+                break;
+            }
+            // The server may not be the primary any more.
+            if !connection.is_usable() {
+                for due in mem::take(&mut batch) {
+                    let _ = due.answer.send(Err(Failure::not_sent()));
+                }
                 break;
             }
             batch = confirm(&connection, batch, needed).await;

@@ -107,7 +107,7 @@ impl Connection {
         let began = Instant::now();
         let id = server.next_connection();
         let gone = Arc::new(AtomicBool::new(false));
-        let (taken_by, is_gone, left) = (Arc::clone(&pushes), Arc::clone(&gone), Arc::clone(&place));
+        let (taken_by, is_gone, from) = (Arc::clone(&pushes), Arc::clone(&gone), Arc::clone(&place));
         let settings = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(server.config().connect_timeout))
             .set_response_timeout(None)
@@ -115,9 +115,9 @@ impl Connection {
             .set_push_sender(move |push: PushInfo| {
                 if push.kind == PushKind::Disconnection {
                     is_gone.store(true, Ordering::Release);
-                    left.doubt(Instant::now());
+                    from.doubt(Instant::now());
                     taken_by.hang_up(id);
-                } else {
+                } else if !from.is_left() {
                     taken_by.take(&push);
                 }
                 Ok::<(), redis::aio::SendError>(())

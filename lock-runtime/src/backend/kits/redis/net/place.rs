@@ -4,7 +4,7 @@ use std::{
     fmt, mem,
     sync::{
         Arc, Mutex, Weak,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -28,6 +28,7 @@ pub(super) struct Place {
     doubted: AtomicU64,
     /// The connections to this place; `None` once the server is known to be elsewhere.
     connections: Mutex<Option<Vec<Weak<dyn Open>>>>,
+    left: AtomicBool,
 }
 
 impl Place {
@@ -39,6 +40,7 @@ impl Place {
             confirmed: AtomicU64::new(confirmed.as_nanos()),
             doubted: AtomicU64::new(0),
             connections: Mutex::new(Some(Vec::new())),
+            left: AtomicBool::new(false),
         }))
     }
 
@@ -80,12 +82,19 @@ impl Place {
         }
     }
 
-    /// Records that the server is elsewhere: no connection to this place is used for a new call from now on.
+    /// Records that the server is elsewhere: no connection to this place is used for a new call from now on, and its
+    /// messages are not believed.
     pub(super) fn leave(&self) {
+        self.left.store(true, Ordering::Release);
         let connections = mem::take(&mut *lock(&self.connections));
         for connection in connections.into_iter().flatten().filter_map(|open| open.upgrade()) {
             connection.give_up("its server is no longer the primary");
         }
+    }
+
+    /// Returns whether the server is known to be elsewhere. What is here may be an old primary, whose grants do not count.
+    pub(super) fn is_left(&self) -> bool {
+        self.left.load(Ordering::Acquire)
     }
 }
 

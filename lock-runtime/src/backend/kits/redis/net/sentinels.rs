@@ -131,9 +131,13 @@ impl Sentinels {
             }
             Err(error) => (Err(error), None),
         };
+        let to = found.as_ref().ok().map(|place| place.config().address());
         self.current.finish(attempt, found);
         if let Some(left) = left {
             left.leave();
+            // The log comes last, because its subscriber may panic.
+            let from = left.config().address();
+            tracing::info!(name = &*self.name, from, to, "another Redis server is the primary");
         }
     }
 
@@ -180,7 +184,9 @@ impl Sentinels {
         let mut known = lock(&self.known);
         let named = match verdict::judge(answers, known.epoch) {
             Verdict::Primary(named) => named,
-            Verdict::UnknownName => return Err(self.unknown_name()),
+            // Sentinels that are set up anew may not know the name for a moment.
+            Verdict::UnknownName if known.place.is_some() => return Err(self.unknown_name()),
+            Verdict::UnknownName => return Err(self.unknown_name().into_permanent()),
             Verdict::NoMajority { named } => return Err(self.no_majority(named, failure)),
             Verdict::Outdated => {
                 return Err(LockError::backend(format!(
@@ -204,15 +210,6 @@ impl Sentinels {
         let place = Place::new(config, sent)?;
         place.doubt(noticed);
         let left = known.place.replace(Arc::clone(&place));
-        drop(known);
-        if let Some(left) = &left {
-            tracing::info!(
-                name = &*self.name,
-                from = left.config().address(),
-                to = place.config().address(),
-                "another Redis server is the primary"
-            );
-        }
         Ok((place, left))
     }
 
@@ -222,7 +219,6 @@ impl Sentinels {
              `sentinel monitor <name> …`",
             self.name
         ))
-        .into_permanent()
     }
 
     fn no_majority(&self, named: usize, failure: Option<LockError>) -> LockError {
