@@ -59,9 +59,9 @@ impl Html {
         if let Some(why) = found.incomplete {
             let _ = write!(body, "<p class=note>Not all: {why}. Search for a longer beginning.</p>");
         }
-        if found.locks.is_empty() {
+        if found.locks.is_empty() && found.incomplete.is_none() {
             body.push_str("<p class=empty>No lock is held.</p>");
-        } else {
+        } else if !found.locks.is_empty() {
             table(&mut body, &found.locks, NAMED_WAITERS);
         }
         self.page(prefix, &body)

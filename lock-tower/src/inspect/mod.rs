@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use axum::{
     Router,
-    extract::{Path, State},
+    extract::{RawPathParams, State, rejection::RawPathParamsRejection},
     routing::get,
 };
 use http::{StatusCode, Uri};
-use lock_runtime::{__private::json::lock, LockManager};
+use lock_runtime::{__private::json::lock, LockError, LockErrorKind, LockManager};
 use tokio::sync::Semaphore;
 
 use self::{
@@ -95,7 +95,16 @@ async fn list_as_json(State(question): State<Arc<Question>>, uri: Uri) -> Respon
     }
 }
 
-async fn lock_as_json(State(question): State<Arc<Question>>, Path(key): Path<String>) -> Response {
+async fn lock_as_json(
+    State(question): State<Arc<Question>>,
+    parameters: Result<RawPathParams, RawPathParamsRejection>,
+) -> Response {
+    // The router may be nested below a route that has parameters of its own.
+    let parameters = parameters.ok();
+    let key = parameters.iter().flatten().find(|(name, _)| *name == "key").map(|(_, key)| key.to_owned());
+    let Some(key) = key else {
+        return error(&LockError::new(LockErrorKind::InvalidKey, "the name in the path is no UTF-8"));
+    };
     match question.lock(&key).await {
         Ok(state) => json(StatusCode::OK, lock(&state)),
         Err(failed) => error(&failed),

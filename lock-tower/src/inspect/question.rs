@@ -40,7 +40,8 @@ impl Question {
 
     /// Asks for the held locks whose names begin with `prefix`, and if wanted, for their waiters.
     pub(super) async fn list(&self, prefix: &str, with_waiters: bool) -> Result<Found, LockError> {
-        let end = Instant::now() + LIMIT;
+        let began = Instant::now();
+        let end = began + LIMIT;
         let busy = || LockError::new(LockErrorKind::Overloaded, "another list is being made; try again");
         let turn = timeout_at(end, self.turn.acquire()).await;
         let _turn = turn.map_err(|_| busy())?.map_err(|_| busy())?;
@@ -48,7 +49,8 @@ impl Question {
         let mut scan = self.locks.scan(prefix);
         loop {
             match timeout_at(end, next(&mut scan)).await {
-                Err(_) if found.locks.is_empty() => return Err(late()),
+                // A store with many other keys may answer all the time and show no lock.
+                Err(_) if found.locks.is_empty() && !self.has_answered_since(began) => return Err(late()),
                 Err(_) => {
                     found.incomplete = Some("the store has not shown all locks within 5 s");
                     break;
@@ -69,6 +71,10 @@ impl Question {
         found.locks.sort_by(|a, b| a.key.cmp(&b.key));
         found.locks.dedup_by(|a, b| a.key == b.key);
         if with_waiters {
+            let unknown = found.locks.iter().filter(|lock| lock.waiters.is_empty()).count();
+            if unknown > MAX_INSPECTED {
+                found.incomplete.get_or_insert("the waiters of 100 locks only were asked for");
+            }
             let without = found.locks.iter_mut().filter(|lock| lock.waiters.is_empty());
             for lock in without.take(MAX_INSPECTED) {
                 match timeout_at(end, self.locks.inspect(lock.key.as_str())).await {
@@ -84,6 +90,12 @@ impl Question {
         }
         found.locks.sort_by_key(|lock| Reverse(lock.waiters.len()));
         Ok(found)
+    }
+
+    /// Returns whether a server of the store has answered since `began`; a store inside this process has no servers.
+    fn has_answered_since(&self, began: Instant) -> bool {
+        let servers = self.locks.status().servers;
+        servers.iter().any(|server| server.last_answer_age().is_some_and(|age| age < began.elapsed()))
     }
 }
 

@@ -131,7 +131,7 @@ fn percent(text: &str) -> String {
 async fn a_browser_may_neither_run_nor_load_nor_keep_anything() {
     let (_memory, locks) = store();
     let app = app(&locks);
-    for path in ["", "/locks.json", "/locks/k", "?key=~", "/locks/~"] {
+    for path in ["", "/locks.json", "/locks/k", "?key=~", "/locks/~", "/locks/%FF"] {
         let answer = get(&app, path).await;
         let policy = answer.header("content-security-policy").expect(path);
         for part in ["default-src 'none'", "base-uri 'none'", "frame-ancestors 'none'"] {
@@ -145,6 +145,16 @@ async fn a_browser_may_neither_run_nor_load_nor_keep_anything() {
     for loaded in ["src=", "http://", "https://", "url(", "@import", "method"] {
         assert!(!html.contains(loaded), "{loaded}");
     }
+}
+
+#[tokio::test]
+async fn it_may_be_nested_below_a_parameter() {
+    let (_memory, locks) = store();
+    let app = Router::new().nest("/{tenant}", inspect_router(locks.clone()));
+    let _guard = held(&locks, "k", "").await;
+    let answer = soon("a lock", send(&app, "GET", "/acme/locks/k")).await;
+    assert_eq!(answer.status, StatusCode::OK, "{answer:?}");
+    assert!(answer.body.starts_with(r#"{"key":"k","mode":"exclusive""#), "{answer:?}");
 }
 
 #[tokio::test]
@@ -208,10 +218,13 @@ async fn one_list_at_a_time_is_made() {
     let app = app(&LockManager::new(memory.clone()));
     // A list is several questions. Two of them at the same time would take no longer than one.
     memory.set_delay(Duration::from_millis(20));
-    let began = Instant::now();
-    let one = get(&app, "/locks.json").await;
-    let alone = began.elapsed();
-    assert_eq!(one.status, StatusCode::OK);
+    // The shortest of three, because a busy machine may delay each of them.
+    let mut alone = Duration::MAX;
+    for _ in 0..3 {
+        let began = Instant::now();
+        assert_eq!(get(&app, "/locks.json").await.status, StatusCode::OK);
+        alone = alone.min(began.elapsed());
+    }
     let began = Instant::now();
     let (one, other) = tokio::join!(get(&app, "/locks.json"), get(&app, "/locks.json"));
     assert_eq!([one.status, other.status], [StatusCode::OK; 2]);
