@@ -36,6 +36,15 @@ pub const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
+        name: "a_revoked_lock_is_kept_for_hold_at_least",
+        edits: &[Rust {
+            file: "engine/turn_end.rs",
+            from: "now < turn.retained_until() && !hold.is_revoked()) {",
+            to: "now < turn.retained_until() && (mutant!() || !hold.is_revoked())) {",
+        }],
+        caught_by: &["memory::revoke::a_holder_that_was_to_keep_its_lock_for_longer_gives_it_up_as_well"],
+    },
+    Mutant {
         name: "a_revoked_lock_stays_in_the_background",
         edits: &[Rust {
             file: "engine/turn_end.rs",
@@ -154,12 +163,12 @@ pub const MUTANTS: &[Mutant] = &[
         name: "force_on_redis_without_a_token_frees_any_holder",
         edits: &[
             Script {
-                from: "return inbox_id and 'not held' or redis.sha1hex(holder) end",
-                to: "return redis.sha1hex(holder) end",
+                from: "return inbox_id and not_held() or redis.sha1hex(holder) .. ' ' .. now_us end",
+                to: "return redis.sha1hex(holder) .. ' ' .. now_us end",
             },
             Script {
-                from: "is_meant = not inbox_id and redis.sha1hex(holder) == which",
-                to: "is_meant = redis.sha1hex(holder) == which",
+                from: "is_meant = not inbox_id and redis.sha1hex(holder) == digest",
+                to: "is_meant = redis.sha1hex(holder) == digest",
             },
         ],
         caught_by: &["redis::revoke::a_holder_of_ours_is_not_freed_as_one_without_a_token"],
@@ -167,7 +176,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "force_on_redis_frees_a_foreign_holder_that_was_not_seen",
         edits: &[Script {
-            from: "is_meant = not inbox_id and redis.sha1hex(holder) == which",
+            from: "is_meant = not inbox_id and redis.sha1hex(holder) == digest",
             to: "is_meant = not inbox_id",
         }],
         caught_by: &[
@@ -355,11 +364,30 @@ pub const MUTANTS: &[Mutant] = &[
     },
     // Advisory locks.
     Mutant {
+        name: "a_session_that_reads_announced_revocations_only",
+        edits: &[Rust {
+            file: "backend/stores/postgres_advisory/revocations.rs",
+            from: "self.looks_without_reading > MAX_LOOKS_WITHOUT_READING",
+            to: "(!mutant!() && self.looks_without_reading > MAX_LOOKS_WITHOUT_READING)",
+        }],
+        caught_by: &[
+            "servers postgres::operate_advisory::a_revocation_that_cannot_be_announced_reaches_its_holder_all_the_same",
+        ],
+    },
+    Mutant {
+        name: "the_rows_of_held_advisory_locks_are_removed",
+        edits: &[Script {
+            from: "AND (l.number IS NULL OR NOT EXISTS (SELECT FROM taken t WHERE t.number = l.number))",
+            to: "",
+        }],
+        caught_by: &["servers postgres::operate_advisory::the_row_of_a_lock_that_is_held_for_long_stays"],
+    },
+    Mutant {
         name: "a_session_that_looks_at_no_revocation",
         edits: &[Rust {
             file: "backend/stores/postgres_advisory/look.rs",
-            from: "            Ok(last) if last == self.revocations.last => {}",
-            to: "            Ok(last) if last == self.revocations.last || mutant!() => {}",
+            from: "            Ok(last) if self.revocations.has_to_read(last) => {",
+            to: "            Ok(last) if !mutant!() && self.revocations.has_to_read(last) => {",
         }],
         caught_by: &[
             "postgres_advisory::revoke::a_live_holder_is_told_soon_and_the_lock_is_granted_when_it_has_left",

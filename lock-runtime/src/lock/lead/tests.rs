@@ -15,9 +15,9 @@ use crate::{
 
 const MS: Duration = Duration::from_millis(1);
 
-/// A lock whose lease is renewed every 33 ms or so.
+/// A lock whose lease is renewed every 100 ms or so.
 fn short(store: &Mock) -> Lock {
-    store.manager().lock("k").ttl(100 * MS)
+    store.manager().lock("k").ttl(300 * MS)
 }
 
 /// Fails the test if `future` takes longer than any of these tests should.
@@ -130,7 +130,7 @@ async fn a_lock_that_is_not_renewed_is_refused_before_anything_is_sent() {
 #[tokio::test]
 async fn neither_the_wait_nor_a_term_has_a_limit() {
     let store = Mock::new();
-    let lock = short(&store).wait(Duration::ZERO).max_hold(50 * MS);
+    let lock = store.manager().lock("k").wait(Duration::ZERO).max_hold(50 * MS);
     store.acquires().once([Reply::Late(60 * MS)]);
     let terms = Cell::new(0);
     let led = lock.lead(|_| {
@@ -148,7 +148,7 @@ async fn locks_that_are_lost_at_once_are_not_asked_for_again_at_once() {
     let lock = short(&store);
     let led = tokio::time::timeout(1500 * MS, lock.lead(async |_| pending::<()>().await)).await;
     assert!(led.is_err(), "{led:?}");
-    // 33 ms until each loss, and at least 10, 20, 40, 80, 160, 320 and 500 ms of pauses.
+    // 100 ms until each loss, and at least 10, 20, 40, 80, 160, 320 and 500 ms of pauses.
     let terms = store.acquires().count("k");
     assert!((3..=8).contains(&terms), "{terms} terms");
 }
@@ -207,14 +207,14 @@ async fn a_shutdown_ends_no_term() {
     let store = Mock::new();
     for is_lost in [false, true] {
         let locks = store.manager();
-        let (lock, terms) = (locks.lock("k").ttl(100 * MS), Arc::new(Mutex::new(0)));
+        let (lock, terms) = (locks.lock("k").ttl(300 * MS), Arc::new(Mutex::new(0)));
         let seen = Arc::clone(&terms);
         let led = tokio::spawn(async move {
             lock.lead(|held| {
                 *self::lock(&seen) += 1;
                 async move {
                     // Beyond the first lease.
-                    tokio::time::sleep(250 * MS).await;
+                    tokio::time::sleep(600 * MS).await;
                     held.is_valid()
                 }
             })
