@@ -78,7 +78,7 @@ async fn a_body_that_ends_after_its_lock_was_lost_runs_again() {
         store.renewals().set(if terms.get() == 1 { Reply::Silent } else { Reply::Yes });
         if terms.get() == 1 {
             // Without an await, so that the body cannot be dropped in time.
-            std::thread::sleep(150 * MS);
+            std::thread::sleep(450 * MS);
         }
         ready(terms.get())
     });
