@@ -13,6 +13,7 @@ mod redis_queue;
 mod redis_topology;
 mod releases;
 mod revocation;
+mod revocation_of_rows_and_nodes;
 mod sections;
 mod sessions;
 mod texts;
@@ -49,6 +50,7 @@ pub fn mutants() -> impl Iterator<Item = &'static Mutant> {
         wanted::MUTANTS,
         releases::MUTANTS,
         revocation::MUTANTS,
+        revocation_of_rows_and_nodes::MUTANTS,
         sections::MUTANTS,
         sessions::MUTANTS,
         texts::MUTANTS,

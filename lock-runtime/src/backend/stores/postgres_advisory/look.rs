@@ -39,8 +39,7 @@ impl Keeper {
                 }
                 self.revocations.has_read(last);
             }
-            Ok(_) => {}
-            Err(Failure::Refused(_) | Failure::Locked(_)) => {}
+            Ok(_) | Err(Failure::Refused(_) | Failure::Locked(_)) => {}
             Err(failure) => return Err(failure.into()),
         }
         // A holder that is not registered yet is notified after a later look. The others are notified once.
