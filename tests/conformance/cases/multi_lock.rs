@@ -8,7 +8,7 @@ use std::{
     time::Instant,
 };
 
-use lock_runtime::{HeldLock, LockErrorKind, LockManager};
+use lock_runtime::{HeldLock, LockError, LockErrorKind, LockManager};
 
 use super::{LONG, SLACK, ms};
 use crate::{
@@ -187,7 +187,8 @@ async fn an_acquisition_that_is_dropped_at_any_await_leaves_nothing(fixture: Fix
     let keys = keys(&fixture);
     fixture.dropped_at_each_await(async |locks| locks.all(&keys).ttl(LONG).acquire().await).await;
     let attempt = async |locks: LockManager| {
-        locks.all(&keys).ttl(LONG).try_acquire().await.map(|guard| guard.expect("the locks are free"))
+        let guard = locks.all(&keys).ttl(LONG).try_acquire().await?;
+        guard.ok_or_else(|| LockError::new(LockErrorKind::Contended, "another client holds one of the locks"))
     };
     fixture.dropped_at_each_await(attempt).await;
 }
