@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{PATIENCE, redis_server::RedisServer, resp::Value};
+use super::{PATIENCE, redis_server::RedisServer, resp::Value, zookeeper_server::free_port};
 
 /// The name of the primary in the Sentinels' configuration.
 pub const NAME: &str = "main";
@@ -216,11 +216,6 @@ fn sentinel_config(number: usize, sentinels: &[u16], servers: &[u16], setup: &Se
         let _ = writeln!(config, "sentinel known-sentinel {NAME} 127.0.0.1 {port} {}", id(other));
     }
     config
-}
-
-/// A port that was free a moment ago. The system gives it to no other listener for a while.
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").expect("a port is free").local_addr().expect("it is bound").port()
 }
 
 /// Another address of a Sentinel, at which it names another port of the primary: as behind a NAT.
