@@ -6,7 +6,7 @@ use std::{
     hash::BuildHasher,
     ops::Range,
     pin::{Pin, pin},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
     task::{Context, Poll},
 };
 
@@ -18,6 +18,18 @@ use crate::hash::RandomState;
 /// consistent between any two steps.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Locks `data` for reading, like [`lock`].
+#[cfg(feature = "redis")]
+pub(crate) fn read<T: ?Sized>(data: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    data.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Locks `data` for writing, like [`lock`].
+#[cfg(feature = "redis")]
+pub(crate) fn write<T: ?Sized>(data: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+    data.write().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Data about many locks, in shards with a mutex each, so that threads that use different locks rarely contend for a

@@ -17,6 +17,7 @@ use lock_runtime::{
 
 use crate::support::{
     proxy::{Proxy, Upstream},
+    redis_cluster::RedisCluster,
     redis_server::RedisServer,
     resp::{self, Value},
 };
@@ -108,7 +109,7 @@ impl lock_conformance::Store for Store {
         };
         let server = Arc::clone(lock(&SHARED).get_or_insert_with(start));
         Box::new(RedisSite {
-            node: Node { server, proxy: None, operator: Mutex::default() },
+            node: Node { server, proxy: None, operator: Mutex::default(), cluster: None },
             grouped: self.grouped,
         })
     }
@@ -170,6 +171,8 @@ pub(super) struct Node {
     pub(super) proxy: Option<Proxy>,
     /// The connection of an operator, while the server allows one more.
     pub(super) operator: Mutex<Option<UnixStream>>,
+    /// The cluster in which other servers have other keys.
+    pub(super) cluster: Option<Arc<RedisCluster>>,
 }
 
 impl Node {
@@ -183,11 +186,28 @@ impl Node {
 
     pub(super) fn behind_a_proxy(server: RedisServer) -> Self {
         let proxy = Proxy::start(Upstream::Unix(server.socket().into()));
-        Self { server: Arc::new(Mutex::new(server)), proxy: Some(proxy), operator: Mutex::default() }
+        Self {
+            server: Arc::new(Mutex::new(server)),
+            proxy: Some(proxy),
+            operator: Mutex::default(),
+            cluster: None,
+        }
     }
 
+    /// Runs a command at the server that has the key in it.
     pub(super) fn command(&self, words: &[&str]) -> Value {
-        lock(&self.server).command(words)
+        match &self.cluster {
+            Some(cluster) => cluster.command(words),
+            None => lock(&self.server).command(words),
+        }
+    }
+
+    /// All servers with keys.
+    fn servers(&self) -> Vec<Arc<Mutex<RedisServer>>> {
+        match &self.cluster {
+            Some(cluster) => cluster.primaries().iter().map(|one| Arc::clone(&one.server)).collect(),
+            None => vec![Arc::clone(&self.server)],
+        }
     }
 
     pub(super) fn proxy(&self) -> &Proxy {
@@ -284,22 +304,25 @@ impl Site for RedisSite {
     }
 
     fn left(&self, mark: &str) -> Vec<String> {
-        let mut cursor = "0".to_owned();
         let mut left = Vec::new();
-        loop {
-            let pattern = format!("*{mark}*");
-            let Value::Array(page) =
-                self.node.command(&["SCAN", &cursor, "MATCH", &pattern, "COUNT", "1000"])
-            else {
-                panic!("SCAN answers with an array")
-            };
-            let [Value::Text(next), keys] = &page[..] else { panic!("a cursor and keys, not {page:?}") };
-            left.extend(keys.clone().texts());
-            if next == "0" {
-                return left;
+        for server in self.node.servers() {
+            let mut cursor = "0".to_owned();
+            loop {
+                let pattern = format!("*{mark}*");
+                let Value::Array(page) =
+                    lock(&server).command(&["SCAN", &cursor, "MATCH", &pattern, "COUNT", "1000"])
+                else {
+                    panic!("SCAN answers with an array")
+                };
+                let [Value::Text(next), keys] = &page[..] else { panic!("a cursor and keys, not {page:?}") };
+                left.extend(keys.clone().texts());
+                if next == "0" {
+                    break;
+                }
+                cursor.clone_from(next);
             }
-            cursor.clone_from(next);
         }
+        left
     }
 
     fn places(&self, key: &str) -> usize {

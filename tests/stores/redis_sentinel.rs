@@ -95,6 +95,7 @@ impl lock_conformance::Store for Store {
                 server: Arc::new(Mutex::new(primary)),
                 proxy: Some(proxy),
                 operator: Mutex::default(),
+                cluster: None,
             };
             let primary = RedisSite { node, grouped: false };
             return Box::new(SentinelSite { primary, watch: Arc::new(watch), at_proxy });
@@ -105,7 +106,7 @@ impl lock_conformance::Store for Store {
                 (Arc::new(Mutex::new(primary)), Arc::new(watch))
             })
             .clone();
-        let node = Node { server, proxy: None, operator: Mutex::default() };
+        let node = Node { server, proxy: None, operator: Mutex::default(), cluster: None };
         Box::new(SentinelSite { primary: RedisSite { node, grouped: false }, watch, at_proxy: Vec::new() })
     }
 

@@ -92,7 +92,7 @@ impl lock_conformance::Store for Store {
         let start = || Arc::new(Mutex::new(RedisServer::start(&settings)));
         let server = Arc::clone(lock(&SHARED).get_or_insert_with(start));
         Box::new(RedissonSite {
-            node: Node { server, proxy: None, operator: Mutex::default() },
+            node: Node { server, proxy: None, operator: Mutex::default(), cluster: None },
             fenced: self.fenced,
         })
     }

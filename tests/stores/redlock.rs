@@ -120,6 +120,7 @@ impl lock_conformance::Store for Store {
             server: Arc::clone(server),
             proxy: None,
             operator: Mutex::default(),
+            cluster: None,
         });
         Box::new(RedlockSite { nodes: nodes.collect() })
     }

@@ -9,6 +9,7 @@ pub mod postgres_server;
 pub mod preload;
 pub mod processes;
 pub mod proxy;
+pub mod redis_cluster;
 pub mod redis_sentinel;
 pub mod redis_server;
 pub mod resp;

@@ -98,6 +98,11 @@ impl RedisServer {
         calls.map_or(0, |calls| calls.split(',').next().unwrap_or_default().parse().expect("a number"))
     }
 
+    /// Whether it runs, or is paused.
+    pub fn lives(&mut self) -> bool {
+        self.process.lives()
+    }
+
     pub fn pause(&self) {
         self.process.pause();
     }

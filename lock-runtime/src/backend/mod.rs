@@ -172,6 +172,16 @@ pub trait Renew: Send + Sync {
     /// May be dropped at any time. A request that was already sent may still be applied, which only makes the lease
     /// last longer in the store.
     fn renew<'a>(&'a self, due: &'a [LeaseId]) -> BoxFuture<'a, Vec<Renewal>>;
+
+    /// Returns a number that only leases have in common that may wait for each other's renewal: those on one server, in a
+    /// store that spreads its locks over several. One call of [`renew`](Self::renew) has leases with one number only, so
+    /// a server that does not answer delays no renewal at another server.
+    ///
+    /// The default is one number for all leases.
+    fn lane(&self, lease: &LeaseId) -> u64 {
+        let _ = lease;
+        0
+    }
 }
 
 /// A request for one lock. All options have their final values, so a store needs no defaults of its own.

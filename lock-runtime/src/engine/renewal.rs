@@ -304,7 +304,7 @@ fn check_due<H: LossHandler>(handler: &Arc<H>, due: Vec<Arc<Hold>>, now: Instant
             others.push(hold);
             continue;
         }
-        let batch = batch(&hold, now);
+        let batch = (batch(&hold, now), lane(handler, &hold));
         match to_renew.iter_mut().rev().find(|(other, _)| *other == batch) {
             Some((_, holds)) => holds.push(hold),
             None => to_renew.push((batch, vec![hold])),
@@ -370,6 +370,12 @@ fn put_back<H: LossHandler>(handler: &Arc<H>, hold: &Arc<Hold>, now: Instant) {
 /// left, because the lease with the least time left sets the time limit of the call.
 fn batch(hold: &Hold, now: Instant) -> (Duration, u32) {
     (hold.terms.ttl, hold.remaining(now).as_millis().max(1).ilog2())
+}
+
+/// Returns which leases may wait for the hold's renewal.
+fn lane<H: LossHandler>(handler: &Arc<H>, hold: &Hold) -> u64 {
+    let lease = hold.in_store.lease();
+    lease.zip(handler.renewal()).map_or(0, |(lease, store)| store.lane(lease.id()))
 }
 
 /// Renews leases of one [`batch`] in one call to the store.

@@ -32,6 +32,7 @@ pub use self::postgres_advisory::PostgresAdvisory;
 #[cfg(feature = "redis")]
 pub use self::redis::{
     Redis,
+    cluster::{self as redis_cluster, RedisCluster},
     sentinel::{self as redis_sentinel, RedisSentinel},
 };
 #[cfg(feature = "redis")]
@@ -73,20 +74,15 @@ const STORES: &[Store] = &[
     store!("postgres", "postgres" | "postgresql", postgres::Postgres),
     store!("postgres", "postgres+advisory" | "postgresql+advisory", postgres_advisory::PostgresAdvisory),
     store!("redis", "redis" | "rediss" | "redis+unix", redis::Redis),
+    store!("redis", "redis-cluster" | "redis-cluster+tls", redis_cluster::RedisCluster),
     store!("redis", "redis-sentinel" | "redis-sentinel+tls", redis_sentinel::RedisSentinel),
     store!("redis", "redisson" | "redisson+tls" | "redisson+unix", redisson::Redisson),
     store!("redis", "redlock", redlock::Redlock),
     store!("zookeeper", "zookeeper" | "zookeeper+tls", zookeeper::ZooKeeper),
 ];
 
-/// Schemes of planned stores, which get a better error message than "unknown", and what to write today.
-const PLANNED: &[(&[&str], &str)] = &[
-    (
-        &["redis-cluster", "redis+cluster", "rediss+cluster", "rediss-cluster"],
-        "; write `redis://host:6379` for a Redis without `cluster-enabled`",
-    ),
-    (&["mysql", "mariadb", "sqlite"], ""),
-];
+/// Schemes of planned stores, which get a better error message than "unknown".
+const PLANNED: &[&str] = &["mysql", "mariadb", "sqlite"];
 
 /// Spellings of other programs, and what to write.
 const ELSEWHERE: &[(&[&str], &str)] = &[
@@ -119,6 +115,14 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
             "sentinels",
         ],
         "redis-sentinel+tls://host1:26379,host2:26379,host3:26379/name",
+    ),
+    (
+        &["redis+cluster", "redis_cluster", "rediscluster", "cluster", "valkey-cluster", "valkey+cluster"],
+        "redis-cluster://host1:6379,host2:6379,host3:6379",
+    ),
+    (
+        &["rediss+cluster", "rediss-cluster", "redis+cluster+tls", "redis-cluster+ssl", "redis-clusters"],
+        "redis-cluster+tls://host1:6379,host2:6379,host3:6379",
     ),
     (&["redisson+ssl", "redissons"], "redisson+tls://host:6379"),
     (&["redlock+tls", "redlock+ssl", "redlocks"], "rediss://host:6379` for each node, in `Redlock::new"),
@@ -154,9 +158,9 @@ pub(crate) fn store(url: &str) -> Result<Arc<dyn Backend>, LockError> {
             ))),
         };
     }
-    if let Some((_, today)) = PLANNED.iter().find(|(schemes, _)| schemes.contains(&scheme.as_str())) {
+    if PLANNED.contains(&scheme.as_str()) {
         let message = format!(
-            "the store `{scheme}:` is not in this version of lock-runtime{today}; known schemes are {}",
+            "the store `{scheme}:` is not in this version of lock-runtime; known schemes are {}",
             known()
         );
         return Err(unsupported(message));
@@ -179,9 +183,9 @@ pub(crate) fn store(url: &str) -> Result<Arc<dyn Backend>, LockError> {
     Err(invalid(format!("unknown scheme `{scheme}:` in a store URL; known schemes are {}{remedy}", known())))
 }
 
-/// Returns a list of the schemes for an error message.
+/// Returns a list of the schemes for an error message: of each store, the one without TLS.
 fn known() -> String {
-    let schemes = STORES.iter().flat_map(|store| store.schemes);
+    let schemes = STORES.iter().filter_map(|store| store.schemes.first());
     schemes.map(|scheme| format!("`{scheme}:`")).collect::<Vec<_>>().join(", ")
 }
 
@@ -209,7 +213,8 @@ mod tests {
             ("MariaDB://u:canary@h", "not in this version"),
             ("redis+sentinel://u:canary@h", "write `redis-sentinel://host1:26379,"),
             ("rediss+sentinel://u:canary@h", "write `redis-sentinel+tls://host1:26379,"),
-            ("redis-cluster://u:canary@h", "without `cluster-enabled`"),
+            ("redis+cluster://u:canary@h", "write `redis-cluster://host1:6379,"),
+            ("rediss-cluster://u:canary@h", "write `redis-cluster+tls://host1:6379,"),
             ("redis+tls://u:canary@h", "write `rediss://host:6379`"),
             ("valkey://u:canary@h", "write `redis://host:6379`"),
             ("postgresql+asyncpg://u:canary@h/db", "write `postgresql://user:password@host:5432/database`"),

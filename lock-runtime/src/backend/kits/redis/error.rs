@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
-use super::format;
+use super::{format, slot::Slot};
 #[cfg(feature = "tls")]
 use crate::backend::common::tls::{self, Certificates, Look};
 use crate::{FencingToken, LockError, LockErrorKind};
@@ -12,8 +12,8 @@ use crate::{FencingToken, LockError, LockErrorKind};
 /// The messages about a Sentinel and about a node of a cluster.
 pub(crate) const SENTINEL: &str = "the server is a Redis Sentinel, which keeps no locks; the URL must lead to the primary that it \
      watches, or be written `redis-sentinel://host:26379/name`";
-pub(crate) const CLUSTER: &str = "the server is a node of a Redis Cluster, which spreads the keys of one lock over \
-     several nodes; use one without `cluster-enabled`";
+pub(crate) const CLUSTER: &str = "the server is a node of a Redis Cluster; write `redis-cluster://host:6379`, where one node \
+     is enough to find the others, or use a server without `cluster-enabled`";
 
 /// The predicate of a message about a server that is not Redis; see [`unfit`].
 pub(super) const NOT_REDIS: &str = "does not speak the Redis protocol; check address and port";
@@ -35,6 +35,59 @@ pub(crate) enum Failure {
     TimedOut(LockError),
     /// The call was applied, but too few replicas are known to have its writes.
     Unconfirmed(LockError),
+    /// A server of a cluster refused the call, which was not applied and may succeed elsewhere or later.
+    Redirected(Redirection, LockError),
+}
+
+/// Where or when a call may succeed that a server of a cluster has refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Redirection {
+    /// At the server that has this slot now.
+    Moved { slot: Slot, to: (String, u16) },
+    /// This one call at the server to which the slot is being moved, behind `ASKING`.
+    Ask { to: (String, u16) },
+    /// Later: some keys of the call were moved already, and others not.
+    Later,
+    /// Later: the cluster takes no calls for this slot for now.
+    Down,
+}
+
+impl Redirection {
+    /// Returns the redirection that an answer of the server at `host` contains, if any.
+    pub(crate) fn of(error: &RedisError, host: &str) -> Option<Self> {
+        let to = || {
+            let (address, slot) = error.redirect_node()?;
+            let (to, port) = address.rsplit_once(':')?;
+            let to = to.trim_start_matches('[').trim_end_matches(']');
+            // A server that does not know the name of the other one means its own.
+            let to = if to.is_empty() || to == "?" { host } else { to };
+            Some((Slot::numbered(slot)?, (to.to_owned(), port.parse().ok()?)))
+        };
+        match error.kind() {
+            ErrorKind::Server(ServerErrorKind::Moved) => to().map(|(slot, to)| Self::Moved { slot, to }),
+            ErrorKind::Server(ServerErrorKind::Ask) => to().map(|(_, to)| Self::Ask { to }),
+            ErrorKind::Server(ServerErrorKind::TryAgain) => Some(Self::Later),
+            ErrorKind::Server(ServerErrorKind::ClusterDown) => Some(Self::Down),
+            _ => None,
+        }
+    }
+
+    /// Explains the error that contains this redirection.
+    pub(crate) fn explain(&self, error: RedisError) -> LockError {
+        let message = match self {
+            Self::Moved { .. } => {
+                "the servers of the Redis Cluster do not agree yet which of them has the hash slot of the lock".to_owned()
+            }
+            Self::Ask { .. } | Self::Later => {
+                "the hash slot of the lock is being moved to another server of the Redis Cluster".to_owned()
+            }
+            Self::Down => format!(
+                "the Redis Cluster takes no calls for the hash slot of the lock for now: {}",
+                words(error.detail().unwrap_or("CLUSTERDOWN"))
+            ),
+        };
+        LockError::backend(message).with_source(error)
+    }
 }
 
 /// The meaning of an error for the connection over which it came.
@@ -93,13 +146,14 @@ impl Failure {
             | Self::GivenUp(error)
             | Self::Disconnected(error)
             | Self::TimedOut(error)
-            | Self::Unconfirmed(error) => error,
+            | Self::Unconfirmed(error)
+            | Self::Redirected(_, error) => error,
         }
     }
 
     /// Returns whether the call was certainly not applied, and will not be.
     pub(crate) fn is_definite(&self) -> bool {
-        matches!(self, Self::Refused(_) | Self::GivenUp(_))
+        matches!(self, Self::Refused(_) | Self::GivenUp(_) | Self::Redirected(..))
     }
 }
 
@@ -317,6 +371,28 @@ mod tests {
         }
         for text in ["OOM command not allowed", "NOSCRIPT No matching script.", "ERR other"] {
             assert_eq!(Refusal::of(&answer(text)), Refusal::OfThisCall, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_redirection_names_slot_and_server() {
+        let to = |host: &str, port| (host.to_owned(), port);
+        let slot = Slot::numbered(3_999).expect("a slot");
+        for (text, meant) in [
+            ("MOVED 3999 127.0.0.1:6381", Some(Redirection::Moved { slot, to: to("127.0.0.1", 6_381) })),
+            ("MOVED 3999 a.example:6381", Some(Redirection::Moved { slot, to: to("a.example", 6_381) })),
+            ("MOVED 3999 ::1:6381", Some(Redirection::Moved { slot, to: to("::1", 6_381) })),
+            ("MOVED 3999 :6381", Some(Redirection::Moved { slot, to: to("here", 6_381) })),
+            ("MOVED 3999 ?:6381", Some(Redirection::Moved { slot, to: to("here", 6_381) })),
+            ("MOVED 16384 127.0.0.1:6381", None),
+            ("MOVED 3999 127.0.0.1", None),
+            ("ASK 3999 127.0.0.1:6381", Some(Redirection::Ask { to: to("127.0.0.1", 6_381) })),
+            ("TRYAGAIN Multiple keys request during rehashing of slot", Some(Redirection::Later)),
+            ("CLUSTERDOWN Hash slot not served", Some(Redirection::Down)),
+            ("CROSSSLOT Keys in request don't hash to the same slot", None),
+            ("ERR other", None),
+        ] {
+            assert_eq!(Redirection::of(&answer(text), "here"), meant, "{text}");
         }
     }
 

@@ -7,3 +7,4 @@ pub(crate) mod foreign;
 pub(crate) mod format;
 pub(crate) mod lua;
 pub(crate) mod net;
+pub(crate) mod slot;

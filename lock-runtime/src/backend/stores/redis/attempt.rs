@@ -1,6 +1,7 @@
 //! One attempt to acquire a lock: ask, wait in the queue, enter.
 
 use std::{
+    mem,
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
@@ -12,6 +13,7 @@ use super::{
         place::{self, Place, Push, Standing},
     },
     replicas::Replicas,
+    servers::{Route, Servers},
     shown::{self, Shown},
 };
 use crate::{
@@ -25,9 +27,8 @@ use crate::{
             server_clock,
         },
         kits::redis::{
-            error::{self, Failure},
+            error::{self, Failure, Redirection},
             foreign::FOREIGN_USE_RETENTION,
-            net::Connections,
         },
     },
     time::{
@@ -38,7 +39,7 @@ use crate::{
 };
 
 /// A token that no grant has.
-const NO_GRANT: FencingToken = FencingToken::from_micros(0);
+pub(super) const NO_GRANT: FencingToken = FencingToken::from_micros(0);
 
 /// The end of an attempt without an error.
 pub(super) enum Ended {
@@ -52,8 +53,13 @@ pub(super) enum Ended {
 /// If the attempt is dropped earlier, anything that it may have left on the server is removed in the background.
 pub(super) struct Attempt<'a> {
     request: &'a Acquire,
-    connections: &'a Arc<Connections<Participant>>,
-    replicas: Option<&'a Replicas>,
+    servers: &'a Arc<Servers>,
+    /// The way to the server that has the lock.
+    route: &'a mut Route,
+    /// Whether the lock is at another server than the one that was asked last.
+    has_moved: bool,
+    /// Where the lease is confirmed, if replicas must have it.
+    replicas: Option<Arc<Replicas>>,
     owner: OwnerToken,
     /// When the last request that could take the lock was sent; zero before the first request.
     last_sent: Instant,
@@ -67,15 +73,13 @@ pub(super) struct Attempt<'a> {
 }
 
 impl<'a> Attempt<'a> {
-    pub(super) fn new(
-        request: &'a Acquire,
-        connections: &'a Arc<Connections<Participant>>,
-        replicas: Option<&'a Replicas>,
-    ) -> Self {
+    pub(super) fn new(request: &'a Acquire, servers: &'a Arc<Servers>, route: &'a mut Route) -> Self {
         Self {
             request,
-            connections,
-            replicas,
+            servers,
+            route,
+            has_moved: false,
+            replicas: None,
             owner: OwnerToken::random(),
             last_sent: Instant::from_nanos(0),
             confirmed_by: Instant::from_nanos(0),
@@ -85,11 +89,11 @@ impl<'a> Attempt<'a> {
     }
 
     fn participant(&self) -> &'a Participant {
-        self.connections.service()
+        self.servers.participant()
     }
 
     /// Returns the connection to use; retries an unreachable server while the caller waits for its lock.
-    async fn line(&self) -> Result<Arc<Line>, Failure> {
+    async fn line(&mut self) -> Result<Arc<Line>, Failure> {
         let mut failures = 0;
         loop {
             let answer = self.connected().await;
@@ -110,16 +114,18 @@ impl<'a> Attempt<'a> {
     }
 
     /// Returns the connection to use, once there is a connection for renewals, too.
-    async fn connected(&self) -> Result<Arc<Line>, Failure> {
-        let line = self.connections.here().await?;
-        if self.request.auto_renew && !self.connections.can_renew() {
-            cold(self.connections.connect_for_renewals()).await.map_err(Failure::Refused)?;
+    async fn connected(&mut self) -> Result<Arc<Line>, Failure> {
+        let node = self.route.node().await?;
+        let line = node.connections.here().await?;
+        if self.request.auto_renew && !node.connections.can_renew() {
+            cold(node.connections.connect_for_renewals()).await.map_err(Failure::Refused)?;
         }
         if self.request.auto_renew
-            && let Some(replicas) = self.replicas
+            && let Some(replicas) = &node.replicas
         {
             cold(replicas.connect_for_renewals()).await.map_err(Failure::Refused)?;
         }
+        self.replicas.clone_from(&node.replicas);
         Ok(line)
     }
 
@@ -127,7 +133,7 @@ impl<'a> Attempt<'a> {
         let line = self.line().await?;
         // The address is needed even if the caller does not wait: this process then listens on the channel on which it
         // is notified, as the holder, that others wait.
-        let address = Address::on(line, self.request.key.prefix(), self.owner).await?;
+        let address = Address::on(line, &self.request.key, self.owner).await?;
         let want = if self.request.wait == Wait::No { Need::Lock } else { Need::LockOrPlace };
         let foreign = self.participant().foreign();
         if !foreign.is_empty() {
@@ -238,10 +244,18 @@ impl<'a> Attempt<'a> {
                 // The place outlasts an outage that is shorter than `STALE`.
                 Err(failure) if last || heard + place::STALE <= Instant::now() => return Err(failure),
                 Err(failure) => {
+                    // Only what a cluster says counts here: the call is repeated in any case.
+                    let again_after = match &failure {
+                        Failure::Redirected(redirection, _) => {
+                            self.has_moved = matches!(redirection, Redirection::Moved { .. });
+                            self.route.again_after(&failure)
+                        }
+                        _ => None,
+                    };
                     let error = failure.into_error();
                     self.request.progress.failed(&error);
                     tracing::debug!(key = %self.request.key, %error, "polling again");
-                    look_at = Instant::now() + backoff(failures);
+                    look_at = Instant::now() + again_after.unwrap_or_else(|| backoff(failures));
                     failures += 1;
                 }
             }
@@ -272,9 +286,9 @@ impl<'a> Attempt<'a> {
         address: &mut Address,
         notices: &mut Option<Notices>,
     ) -> Result<(Instant, Answer), Failure> {
-        if !address.line.connection().is_usable() {
+        if !address.line.connection().is_usable() || mem::take(&mut self.has_moved) {
             let line = self.line().await?;
-            *address = Address::on(line, self.request.key.prefix(), self.owner).await?;
+            *address = Address::on(line, &self.request.key, self.owner).await?;
             // The old mailbox is closed first, because both mailboxes have the same number.
             *notices = None;
             *notices = Some(address.listen());
@@ -297,7 +311,7 @@ impl<'a> Attempt<'a> {
                 Ok(None) => {}
                 // One operation that is not permitted fails its whole batch; asked alone, each operation gets its own
                 // answer.
-                Err(Failure::Refused(_)) if line.connection().is_usable() => {}
+                Err(Failure::Refused(_) | Failure::Redirected(..)) if line.connection().is_usable() => {}
                 Err(failure) => return Err(failure),
             }
         }
@@ -355,9 +369,9 @@ impl<'a> Attempt<'a> {
         mut valid_until: Instant,
     ) -> Result<Ended, Failure> {
         let token = FencingToken::from_micros(fence);
-        if let Some(replicas) = self.replicas {
+        if let Some(replicas) = &self.replicas {
             let id = self.request.lease_id(self.owner, token);
-            self.confirmed_by = Instant::now() + Replicas::limit(self.connections.server().config());
+            self.confirmed_by = Instant::now() + Replicas::limit(self.servers.config());
             // If the confirmation fails, or is dropped, the drop of the attempt releases the lease.
             match Box::pin(replicas.confirm(&id)).await? {
                 Some(confirmed) => valid_until = confirmed,
@@ -371,7 +385,7 @@ impl<'a> Attempt<'a> {
 
     fn lease(&mut self, token: FencingToken, others_wait: bool) -> RedisLease {
         RedisLease {
-            connections: Arc::clone(self.connections),
+            servers: Arc::clone(self.servers),
             id: self.request.lease_id(self.owner, token),
             label: self.request.label,
             unanswered: self.unanswered.take(),
@@ -388,8 +402,7 @@ impl Drop for Attempt<'_> {
         if self.open {
             // The last request is executed at its limit at the latest, and its hold ends one `ttl` later. A place can
             // be granted the lock until the place is stale, and the grant then lasts for up to `CLAIM_WINDOW`.
-            let limit =
-                self.last_sent + self.connections.server().config().response_timeout + server_clock::ERROR;
+            let limit = self.last_sent + self.servers.config().response_timeout + server_clock::ERROR;
             let of_place = if self.request.wait == Wait::No {
                 Duration::ZERO
             } else {

@@ -8,19 +8,23 @@ use std::{
     time::Duration,
 };
 
-use super::queue::{self, Line, MustFollow, Participant};
+use super::{
+    attempt::NO_GRANT,
+    node::{self, Renewals, Renewed},
+    queue::{self, Line, MustFollow, Participant},
+    servers::{Again, Route, Servers},
+};
 use crate::{
     Label, LockError, LockKey,
     backend::{
         BoxFuture, HandOver, Lease, LeaseId, Releasable, Released,
         common::{cold::cold, inquiry::Inquiry, server_clock},
         kits::redis::{
-            error::Failure,
+            error::{Failure, Redirection},
             foreign::{FOREIGN_OPENING, USUAL_OPENING},
-            net::Connections,
         },
     },
-    time::clock::Instant,
+    time::clock::{self, Instant},
 };
 
 /// Minimum pause between two questions whether others wait, after a contention notice.
@@ -30,7 +34,7 @@ const PAUSE_WITHOUT_NOTICE: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(super) struct RedisLease {
-    pub(super) connections: Arc<Connections<Participant>>,
+    pub(super) servers: Arc<Servers>,
     pub(super) id: LeaseId,
     /// The label of the acquisition, which is part of the owner's text.
     pub(super) label: Label,
@@ -60,7 +64,11 @@ pub(super) struct Unanswered {
 
 impl RedisLease {
     fn participant(&self) -> &Participant {
-        self.connections.service()
+        self.servers.participant()
+    }
+
+    fn route(&self) -> Route {
+        self.servers.route(&self.id.key, Again::IfBroken)
     }
 
     /// Returns whether others wait in the queue, as far as known.
@@ -73,7 +81,7 @@ impl RedisLease {
     /// # Cancel safety
     /// Cancel safe.
     async fn has_queue(&self) -> Option<bool> {
-        let line = self.connections.here().await.ok()?;
+        let line = self.route().line().await.ok()?;
         queue::exists(line.connection(), &self.id.key).await.ok()
     }
 
@@ -114,7 +122,7 @@ impl RedisLease {
         }
     }
 
-    async fn send_release(&self) -> Result<Released, Failure> {
+    async fn send_release(&self, route: &mut Route) -> Result<Released, Failure> {
         let contended = self.is_contended();
         let foreign = self.participant().foreign();
         if !foreign.is_empty() {
@@ -125,7 +133,7 @@ impl RedisLease {
             foreign.leave_open(self.id.key.stored(), now, opening);
         }
         let Some(unanswered) = &self.unanswered else {
-            let mut line = self.connections.here().await?;
+            let mut line = route.line().await?;
             // An unanswered release is repeated alone, because a batch might only answer that the release must be sent
             // alone.
             let again = self.release_unanswered.load(Ordering::Acquire);
@@ -135,9 +143,7 @@ impl RedisLease {
                     // A batch may be refused because of another release in the batch; a release alone gets its own
                     // answer. A release that failed because the connection was given up is sent over the next
                     // connection.
-                    Ok(false) | Err(Failure::Refused(_) | Failure::GivenUp(_)) => {
-                        line = self.connections.here().await?;
-                    }
+                    Ok(false) | Err(Failure::Refused(_) | Failure::GivenUp(_)) => line = route.line().await?,
                     Err(failure) => return Err(failure),
                 }
             }
@@ -151,11 +157,30 @@ impl RedisLease {
         {
             return Ok(released);
         }
-        let line = self.connections.here().await?;
+        let line = route.line().await?;
         // Over another connection, the release may overtake the request for as long as the server may still execute the
         // request.
         let definite = (unanswered.until + server_clock::ERROR).has_passed();
         cold(self.release_over(&line, definite)).await
+    }
+
+    /// Ends the hold by a call that names no key but the holder's, so that the call succeeds while the keys of the lock are
+    /// being moved to another server. Waiters, which ask again until the keys have been moved, find the lock free.
+    async fn end_hold(&self, route: &mut Route) -> Result<Released, Failure> {
+        let line = route.line().await?;
+        let ended = LeaseId { ttl: Duration::ZERO, ..self.id.clone() };
+        let answer = node::renew(line.connection(), &Renewals::of(std::iter::once(&ended))).await;
+        let answer = answer.inspect_err(|failure| {
+            if !failure.is_definite() {
+                self.release_unanswered.store(true, Ordering::Release);
+            }
+        })?;
+        Ok(match answer.first() {
+            Some(Renewed::Yes) => Released::Released,
+            // An earlier release was applied, and its answer was lost.
+            _ if self.release_unanswered.load(Ordering::Acquire) => Released::Released,
+            _ => Released::NotHeld,
+        })
     }
 
     async fn release_in_batch(&self, line: &Line, must_follow: MustFollow) -> Result<bool, Failure> {
@@ -169,7 +194,7 @@ impl RedisLease {
     /// Releases behind everything on `line`, including operations that still wait for its next round trip.
     async fn release_behind(&self, line: &Line) -> Result<Released, Failure> {
         // The time is limited, because the batch's task may belong to a blocked runtime.
-        let limit = 2 * self.connections.server().config().response_timeout;
+        let limit = 2 * self.servers.config().response_timeout;
         match tokio::time::timeout(limit, self.release_in_batch(line, MustFollow::Unanswered)).await {
             Ok(Ok(true)) => Ok(Released::Released),
             Ok(Ok(false)) => self.release_over(line, true).await,
@@ -186,12 +211,33 @@ impl Releasable for RedisLease {
 
     fn release(&self) -> BoxFuture<'_, Result<Released, LockError>> {
         Box::pin(async move {
-            match self.send_release().await {
-                // The connection was unusable, perhaps for a long time: try once more over a new connection.
-                Err(Failure::Disconnected(_) | Failure::GivenUp(_)) => {
-                    self.send_release().await.map_err(Failure::into_error)
+            let mut route = self.route();
+            let mut is_over_one_key = false;
+            let mut answer = self.send_release(&mut route).await;
+            loop {
+                let failure = match answer {
+                    Ok(released) => return Ok(released),
+                    Err(failure) => failure,
+                };
+                let is_moving =
+                    matches!(failure, Failure::Redirected(Redirection::Ask { .. } | Redirection::Later, _));
+                // The hold is ended over one key, without a pause, while the other keys are being moved.
+                let over_one_key = is_moving && self.id.token != NO_GRANT && !is_over_one_key;
+                let pause = match &failure {
+                    _ if over_one_key => Some(Duration::ZERO),
+                    failure if is_over_one_key => route.again_with_one_key_after(failure),
+                    failure => route.again_after(failure),
+                };
+                is_over_one_key |= over_one_key;
+                let Some(pause) = pause else { return Err(failure.into_error()) };
+                if !pause.is_zero() {
+                    clock::sleep_until(Instant::now() + pause).await;
                 }
-                answer => answer.map_err(Failure::into_error),
+                answer = if is_over_one_key {
+                    cold(self.end_hold(&mut route)).await
+                } else {
+                    self.send_release(&mut route).await
+                };
             }
         })
     }

@@ -1,6 +1,7 @@
 #![doc = include_str!("docs.md")]
 
 mod attempt;
+pub mod cluster;
 mod config;
 mod hold;
 mod names;
@@ -10,16 +11,15 @@ mod proof;
 mod queue;
 mod replicas;
 pub mod sentinel;
+mod servers;
 mod shown;
 
 use std::{collections::VecDeque, error::Error, fmt, future::Future, sync::Arc};
 
 use self::{
     attempt::{Attempt, Ended},
-    names::Domain,
     node::{Renewals, Renewed},
-    queue::Participant,
-    replicas::Replicas,
+    servers::{Again, Node, Route, Servers},
 };
 #[doc(hidden)]
 pub use crate::backend::kits::redis::batch::GroupCommit;
@@ -31,8 +31,8 @@ use crate::{
         common::{cold::cold, credentials::Provider},
         kits::redis::{
             config::Config,
-            error::{self, Failure},
-            net::{Connections, Server},
+            error::{self, Failure, Redirection},
+            net::Server,
         },
     },
     time::{
@@ -44,6 +44,8 @@ use crate::{
 
 /// The name of this kind of store, for metrics and traces.
 const NAME: &str = "redis";
+/// The consequence of an outage, for the log.
+const CONSEQUENCE: &str = "no lock is granted";
 
 /// Upper bound on the leases that one call renews; more would hold up the server for too long.
 const RENEWALS_PER_CALL: usize = 128;
@@ -53,9 +55,7 @@ const RENEWALS_PER_CALL: usize = 128;
 /// Clones share their connections. The [module documentation](self) describes requirements and guarantees.
 #[derive(Clone)]
 pub struct Redis {
-    connections: Arc<Connections<Participant>>,
-    /// Where the leases are confirmed, if replicas must have them.
-    replicas: Option<Arc<Replicas>>,
+    servers: Arc<Servers>,
 }
 
 impl Redis {
@@ -132,23 +132,18 @@ impl Redis {
     }
 
     fn with_config(config: Config, group_commit: GroupCommit) -> Result<Self, LockError> {
-        Ok(Self::on(Server::new(config, NAME, "no lock is granted")?, group_commit))
-    }
-
-    /// Creates the store on a server, whose place may change.
-    fn on(server: Arc<Server>, group_commit: GroupCommit) -> Self {
-        let replicas = Replicas::of(&server);
-        Self { connections: Arc::new(Connections::new(server, Participant::new(group_commit))), replicas }
+        let server = Server::new(config, NAME, CONSEQUENCE)?;
+        Ok(Self { servers: Servers::one(server, group_commit) })
     }
 
     /// Returns the name by which the server that answered last is recognised under any address, if known.
     fn server_name(&self) -> Option<String> {
         let db = self.config().store().1;
-        self.connections.run_id().map(|run_id| format!("redis {run_id}/{db}"))
+        self.servers.run_id().map(|run_id| format!("redis {run_id}/{db}"))
     }
 
     fn config(&self) -> &Config {
-        self.connections.server().config()
+        self.servers.config()
     }
 }
 
@@ -170,16 +165,19 @@ impl Backend for Redis {
     }
 
     fn status(&self) -> Vec<ServerStatus> {
-        vec![self.connections.server().status()]
+        self.servers.status()
     }
 
     fn ping(&self) -> BoxFuture<'_, Result<(), LockError>> {
         Box::pin(async {
-            let answer = match self.connections.here().await {
-                Ok(line) => line.connection().call::<::redis::Value>(&::redis::cmd("PING")).await,
-                Err(failure) => Err(failure),
-            };
-            answer.map(drop).map_err(Failure::into_error)
+            for node in self.servers.all().await? {
+                let answer = match node.connections.here().await {
+                    Ok(line) => line.connection().call::<::redis::Value>(&::redis::cmd("PING")).await,
+                    Err(failure) => Err(failure),
+                };
+                answer.map_err(Failure::into_error)?;
+            }
+            Ok(())
         })
     }
 
@@ -187,17 +185,20 @@ impl Backend for Redis {
         match request.mode {
             Mode::Exclusive => {}
         }
-        let (connections, replicas) = (Arc::clone(&self.connections), self.replicas.clone());
+        let servers = Arc::clone(&self.servers);
         Box::pin(async move {
             let is_over = || request.wait != Wait::No && request.wait.end().has_passed();
-            let (mut repeated, mut unconfirmed) = (false, 0);
+            let mut route = servers.route(&request.key, Again::IfNotApplied);
+            if request.wait != Wait::No {
+                route.extend(request.wait.end());
+            }
+            let mut unconfirmed = 0;
             loop {
-                match Attempt::new(&request, &connections, replicas.as_deref()).run().await {
+                let ended = Attempt::new(&request, &servers, &mut route).run().await;
+                match ended {
                     Ok(Ended::With(answer)) => return Ok(answer),
                     Ok(Ended::Gone) if is_over() => return Ok(Acquired::busy(None)),
                     Ok(Ended::Gone) => {}
-                    // The connection was unusable, perhaps for a long time: try once more over a new connection.
-                    Err(Failure::GivenUp(_)) if !repeated && !is_over() => repeated = true,
                     // The lease is being released. The caller goes on waiting, as it does when the server is away.
                     Err(Failure::Unconfirmed(error)) if request.wait != Wait::No && !is_over() => {
                         request.progress.failed(&error);
@@ -206,11 +207,20 @@ impl Backend for Redis {
                         unconfirmed = 3.min(unconfirmed + 1);
                     }
                     Err(failure) => {
+                        if !is_over()
+                            && let Some(pause) = route.again_after(&failure)
+                        {
+                            if !pause.is_zero() {
+                                request.progress.failed(&failure.into_error());
+                                Box::pin(clock::sleep_until(Instant::now() + pause)).await;
+                            }
+                            continue;
+                        }
                         let error = failure.into_error();
                         if error.kind() != LockErrorKind::InvalidKey {
                             return Err(error);
                         }
-                        let found = cold(of_wrong_type(&connections, &request.key)).await;
+                        let found = cold(of_wrong_type(&servers, &request.key)).await;
                         return Err(found.unwrap_or(error));
                     }
                 }
@@ -227,16 +237,21 @@ impl Backend for Redis {
     }
 
     fn on_revocation(&self, notifier: RevocationNotifier) {
-        self.connections.service().inbox().revocations().add(notifier);
+        self.servers.participant().inbox().revocations().add(notifier);
     }
 }
 
 impl Renew for Redis {
+    fn lane(&self, lease: &LeaseId) -> u64 {
+        self.servers.lane(&lease.key)
+    }
+
     fn renew<'a>(&'a self, due: &'a [LeaseId]) -> BoxFuture<'a, Vec<Renewal>> {
         Box::pin(async move {
             // As in a batch, one call has leases of one domain only: a user who loses the permissions for a prefix
             // loses only the locks under it.
-            let terms = |number: &usize| (due[*number].ttl, Domain::of(&due[*number].key));
+            let process = self.servers.participant().process();
+            let terms = |number: &usize| (due[*number].ttl, process.domain(&due[*number].key));
             let mut numbers: Vec<usize> = (0..due.len()).collect();
             numbers.sort_by(|a, b| terms(a).cmp(&terms(b)));
             let alike = numbers.chunk_by(|a, b| terms(a) == terms(b));
@@ -245,23 +260,24 @@ impl Renew for Redis {
             // All calls are started before the first answer is awaited.
             let begin = |part: &[usize]| {
                 let call = Renewals::of(part.iter().map(|number| &due[*number]));
-                let (connections, replicas) = (Arc::clone(&self.connections), self.replicas.clone());
-                Call(tokio::spawn(async move {
-                    match replicas {
-                        Some(replicas) => replicas.renew(call).await,
-                        None => send_renewals(&connections, &call).await,
-                    }
-                }))
+                let route = self.servers.route(&due[part[0]].key, Again::IfBroken);
+                Call(tokio::spawn(send_renewals(route, Arc::new(call), part.len() > 1)))
             };
             let mut calls: VecDeque<_> = parts.into_iter().map(|part| (begin(part), part)).collect();
             let mut answers: Vec<Option<Renewal>> = (0..due.len()).map(|_| None).collect();
             while let Some((mut call, part)) = calls.pop_front() {
                 let answer = match (&mut call.0).await {
-                    Ok(answer) => answer.map_err(Failure::into_error),
-                    Err(_) => Err(error::unexpected("a renewal")),
+                    Ok(answer) => answer,
+                    Err(_) => Err(Failure::Refused(error::unexpected("a renewal"))),
                 };
-                // One key that this user may not name any more fails the whole call, so each lease is renewed alone.
-                if answer.as_ref().is_err_and(|error| !error.is_retryable()) && part.len() > 1 {
+                // Each lease is renewed alone if one key fails the whole call: one that this user may not name any more,
+                // or one that is already on another server.
+                let is_of_one = |failure: &Failure| match failure {
+                    Failure::Redirected(redirection, _) => *redirection != Redirection::Down,
+                    Failure::Refused(error) => !error.is_retryable(),
+                    _ => false,
+                };
+                if answer.as_ref().is_err_and(is_of_one) && part.len() > 1 {
                     calls.extend(part.chunks(1).map(|alone| (begin(alone), alone)));
                     continue;
                 }
@@ -272,7 +288,7 @@ impl Renew for Redis {
                             Renewed::NotHeld => Renewal::NotHeld,
                             Renewed::Revoked => Renewal::Revoked,
                         },
-                        Err(error) => Renewal::Unknown(error.clone()),
+                        Err(failure) => Renewal::Unknown(failure.clone().into_error()),
                     });
                 }
             }
@@ -291,22 +307,45 @@ impl<T> Drop for Call<T> {
     }
 }
 
+/// Renews leases in one call. Calls for several leases are not repeated where a cluster takes them only later.
 async fn send_renewals(
-    connections: &Arc<Connections<Participant>>,
-    call: &Renewals,
+    mut route: Route,
+    call: Arc<Renewals>,
+    has_several: bool,
 ) -> Result<Vec<Renewed>, Failure> {
-    match node::renew(connections.here().await?.connection(), call).await {
-        // The connection was unusable, perhaps for a long time: try once more over a new connection.
-        Err(Failure::Disconnected(_) | Failure::GivenUp(_)) => {
-            node::renew(connections.here().await?.connection(), call).await
+    loop {
+        let answer = match route.node().await {
+            Ok(node) => renew_at(&node, &call).await,
+            Err(failure) => Err(failure),
+        };
+        match answer {
+            Err(failure @ Failure::Redirected(Redirection::Later | Redirection::Ask { .. }, _))
+                if has_several =>
+            {
+                return Err(failure);
+            }
+            Err(failure) => match route.again_with_one_key_after(&failure) {
+                Some(pause) if pause.is_zero() => {}
+                Some(pause) => clock::sleep_until(Instant::now() + pause).await,
+                None => return Err(failure),
+            },
+            answer => return answer,
         }
-        answer => answer,
+    }
+}
+
+/// Renews leases at a server that may have them.
+async fn renew_at(node: &Node, call: &Arc<Renewals>) -> Result<Vec<Renewed>, Failure> {
+    match &node.replicas {
+        Some(replicas) => replicas.renew(call).await,
+        None => node::renew(node.connections.here().await?.connection(), call).await,
     }
 }
 
 /// Returns an error that names the key of a wrong type, unless that key is the holder's or cannot be found out.
-async fn of_wrong_type(connections: &Arc<Connections<Participant>>, key: &LockKey) -> Option<LockError> {
-    queue::of_wrong_type(connections.here().await.ok()?.connection(), key).await
+async fn of_wrong_type(servers: &Arc<Servers>, key: &LockKey) -> Option<LockError> {
+    let line = servers.route(key, Again::IfNotApplied).line().await.ok()?;
+    queue::of_wrong_type(line.connection(), line.process(), key).await
 }
 
 impl fmt::Debug for Redis {

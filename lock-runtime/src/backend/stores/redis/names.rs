@@ -12,28 +12,45 @@ use crate::{
     backend::{
         Mode,
         common::signature,
-        kits::redis::format::{FORMAT, letter, token, written},
+        kits::redis::{
+            format::{FORMAT, letter, token, written},
+            slot::Slot,
+        },
     },
+    key::{HashTag, hash_tag},
 };
 
+/// Which locks may share keys and calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Layout {
+    /// Those under one prefix.
+    ByPrefix,
+    /// Those under one prefix whose names are in one hash slot.
+    BySlot,
+}
+
 /// A domain: locks that may share a call, and that share two keys, the counter of fences and a key that exists while
-/// one of the locks may have a queue. On one server, all locks under a prefix are a domain.
+/// one of the locks may have a queue.
 ///
 /// The user's permissions are checked for each domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Domain<'a> {
     prefix: &'a str,
+    /// The slot of the locks; none if all locks under the prefix are one domain.
+    slot: Option<Slot>,
 }
 
 impl<'a> Domain<'a> {
     /// Returns the domain of a lock.
-    pub(crate) fn of(key: &'a LockKey) -> Self {
-        Self::under(key.prefix())
-    }
-
-    /// Returns the domain of the locks under `prefix`.
-    pub(crate) const fn under(prefix: &'a str) -> Self {
-        Self { prefix }
+    pub(crate) fn of(key: &'a LockKey, layout: Layout) -> Self {
+        let prefix = key.prefix();
+        let slot = match layout {
+            Layout::ByPrefix => None,
+            // The tag of the prefix puts all that is under the prefix into one slot.
+            Layout::BySlot if hash_tag(prefix) == HashTag::Tag => None,
+            Layout::BySlot => Some(Slot::of(key.stored())),
+        };
+        Self { prefix, slot }
     }
 
     /// Returns the counter of fences.
@@ -47,7 +64,10 @@ impl<'a> Domain<'a> {
     }
 
     fn shared(self, what: &'static str) -> impl Display {
-        written(move |f| write!(f, "{}~{FORMAT}:{what}", Root(self.prefix)))
+        written(move |f| match self.slot {
+            None => write!(f, "{}~{FORMAT}:{what}", Root(self.prefix)),
+            Some(slot) => write!(f, "{}~{FORMAT}:{{{}}}:{what}", Root(self.prefix), slot.tag()),
+        })
     }
 }
 
@@ -68,17 +88,23 @@ impl Display for Root<'_> {
     }
 }
 
-/// The part that the texts of all owners in this process have.
+/// The part that the texts of all owners in this process have, and the layout of the store's keys.
 #[derive(Debug)]
 pub(crate) struct Process {
     /// The [signature](signature::of_process) of this process, which operators read.
     signature: String,
     inbox_id: String,
+    layout: Layout,
 }
 
 impl Process {
-    pub(crate) fn new(inbox_id: &str) -> Self {
-        Self { signature: signature::of_process(), inbox_id: inbox_id.to_owned() }
+    pub(crate) fn new(inbox_id: &str, layout: Layout) -> Self {
+        Self { signature: signature::of_process(), inbox_id: inbox_id.to_owned(), layout }
+    }
+
+    /// Returns the domain of a lock.
+    pub(crate) fn domain<'a>(&self, key: &'a LockKey) -> Domain<'a> {
+        Domain::of(key, self.layout)
     }
 
     /// Returns the text of an owner, `1x:<signature>:<inbox>:<token>`. The signature has the label, and no colon.
@@ -130,21 +156,47 @@ pub(crate) fn end_of_grant(owner: OwnerToken, fence: u64) -> impl Display {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::backend::kits::redis::format::beside;
 
     #[test]
     fn what_the_locks_of_a_prefix_share_stays_under_it_and_has_no_lock_s_name() {
         let key = LockKey::with_prefix("lock:", "user:42").expect("valid");
-        assert_eq!(Domain::of(&key).fence().to_string(), "lock:~1:fence");
-        assert_eq!(Domain::of(&key).queues().to_string(), "lock:~1:queues");
+        let domain = Domain::of(&key, Layout::ByPrefix);
+        assert_eq!(domain.fence().to_string(), "lock:~1:fence");
+        assert_eq!(domain.queues().to_string(), "lock:~1:queues");
         assert_eq!(inbox("lock:", "ab"), "lock:~1:inbox:ab");
         assert_eq!(inbox("", "ab"), "~1:inbox:ab");
         assert_eq!(inbox("app", "ab"), "app:~1:inbox:ab", "`app~1:inbox:ab` could be a lock");
     }
 
+    proptest! {
+        /// A server of a cluster runs a script only if all its keys are in one slot.
+        #[test]
+        fn all_keys_of_a_lock_are_in_its_slot(
+            prefix in "[a-z]{0,3}:?|\\{[a-z]{1,3}\\}:|[a-z]:\\{[a-z~]{1,3}\\}",
+            name in "[a-z0-9:ä]{1,12}|[a-z]{0,4}\\{[a-z0-9:]{1,6}\\}[a-z]{0,4}",
+        ) {
+            prop_assume!(LockKey::with_prefix(&prefix, &name).is_ok());
+            let key = LockKey::with_prefix(&prefix, &name).expect("valid");
+            let slot = Slot::of(key.stored());
+            let domain = Domain::of(&key, Layout::BySlot);
+            for name in [domain.fence().to_string(), domain.queues().to_string()] {
+                prop_assert_eq!(Slot::of(&name), slot, "{} of {}", name, key.stored());
+                prop_assert!(name.starts_with(&prefix), "{}", name);
+            }
+            for what in ["queue", "places", "open"] {
+                let name = beside(&key, what).to_string();
+                prop_assert_eq!(Slot::of(&name), slot, "{} of {}", name, key.stored());
+            }
+        }
+    }
+
     #[test]
     fn an_owner_begins_with_the_format_the_mode_and_the_process() {
-        let process = Process::new("0123456789abcdef");
+        let process = Process::new("0123456789abcdef", Layout::ByPrefix);
         let (label, token) = (Label::new("nightly: a b"), OwnerToken::from(255));
         let owner = process.owner(Mode::Exclusive, &label, token).to_string();
         assert!(owner.starts_with(&format!("1x:{}:", signature::of(label))), "{owner}");

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use redis::{Cmd, RedisWrite};
 
-use super::names::{Domain, Process, end_of_grant};
+use super::names::{Process, end_of_grant};
 use crate::{
     Label, LockKey,
     backend::{
@@ -47,7 +47,7 @@ pub(crate) async fn acquire<'a>(
     let (count, Some((first, label))) = (locks.len(), locks.clone().next()) else {
         return Ok(Some(Vec::new()));
     };
-    let domain = Domain::of(&first.key);
+    let domain = process.domain(&first.key);
     let mut call = call_about(&ACQUIRE_GROUP, 2 + 2 * count, 2 + 2 * count);
     call.write_arg_fmt(domain.fence());
     call.write_arg_fmt(domain.queues());
@@ -97,11 +97,12 @@ pub(crate) async fn acquire<'a>(
 /// If the future is dropped, the releases may still be applied.
 pub(crate) async fn release<'a>(
     connection: &Connection,
+    process: &Process,
     grants: impl ExactSizeIterator<Item = &'a LeaseId> + Clone,
 ) -> Result<Option<Vec<bool>>, Failure> {
     let (count, Some(first)) = (grants.len(), grants.clone().next()) else { return Ok(Some(Vec::new())) };
     let mut call = call_about(&RELEASE_GROUP, 1 + 2 * count, count);
-    call.write_arg_fmt(Domain::of(&first.key).queues());
+    call.write_arg_fmt(process.domain(&first.key).queues());
     add_locks(&mut call, grants.clone().map(|grant| &grant.key));
     for grant in grants {
         call.write_arg_fmt(end(grant));

@@ -3,10 +3,9 @@
 use redis::{Cmd, FromRedisValue};
 
 use super::{
-    Redis,
-    names::{self, Domain},
-    of_wrong_type,
+    Redis, names, of_wrong_type,
     queue::{self, scripts},
+    servers::{Again, Node},
     shown::{self, Shown},
 };
 use crate::{
@@ -15,10 +14,12 @@ use crate::{
         BoxFuture, LockState, Operate, Page, Revoke, Revoked, Scan,
         common::cold::cold,
         kits::redis::{
+            batch::join_all,
             error::{self, Failure},
             net::Script,
         },
     },
+    time::clock::{self, Instant},
 };
 
 /// Upper bound on the waiters that [`inspect`](Operate::inspect) shows.
@@ -34,10 +35,10 @@ impl Operate for Redis {
     fn inspect<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState, LockError>> {
         Box::pin(async move {
             let mut call = scripts::INSPECT.call_with_room(6, 10, 512);
-            queue::add_domain(&mut call, key);
+            queue::add_domain(&mut call, self.servers.participant().process(), key);
             queue::add_lock(&mut call, key);
             call.arg(MAX_SHOWN_WAITERS);
-            let answer = self.run::<Vec<String>>(&scripts::INSPECT, &call).await;
+            let answer = self.run::<Vec<String>>(key, &scripts::INSPECT, &call).await;
             let answer = self.named(answer, key).await?;
             let [pttl, holder, waiters @ ..] = &answer[..] else { return Err(unexpected()) };
             let remaining = shown::remaining(pttl.parse().map_err(|_| unexpected())?);
@@ -52,26 +53,40 @@ impl Operate for Redis {
     /// A page is one step of `SCAN`, so most pages are empty if the database has many other keys.
     fn scan<'a>(&'a self, scan: &'a Scan) -> BoxFuture<'a, Result<Page, LockError>> {
         Box::pin(async move {
-            let from = scan.from.as_deref().unwrap_or("0");
-            if from.parse::<u64>().is_err() {
+            let (number, from) = scan.from.as_deref().unwrap_or("0 0").split_once(' ').unwrap_or_default();
+            let (Ok(number), Ok(_)) = (number.parse::<usize>(), from.parse::<u64>()) else {
                 return Err(LockError::new(LockErrorKind::InvalidOptions, "not a page of this store"));
-            }
+            };
+            let nodes = self.servers.all().await?;
+            let Some(node) = nodes.get(number) else { return Ok(Page::new(Vec::new(), None)) };
             let mut step = redis::cmd("SCAN");
             step.arg(from).arg("MATCH").arg(pattern(&scan.stored()));
             step.arg("COUNT").arg(KEYS_PER_STEP).arg("TYPE").arg("string");
-            let step = self.call::<(String, Vec<Vec<u8>>)>(&step).await;
+            let step = call_at::<(String, Vec<Vec<u8>>)>(node, &step).await;
             let (next, names) = step.map_err(needs_rights)?;
+            let next = match next.as_str() {
+                "0" => (number + 1 < nodes.len()).then(|| format!("{} 0", number + 1)),
+                next => Some(format!("{number} {next}")),
+            };
             // What is no lock's name is a key beside a lock, or of another program.
             let keys = names.iter().filter_map(|name| scan.key(str::from_utf8(name).ok()?));
             let mut keys: Vec<_> = keys.collect();
-            keys.sort_by(|a, b| Domain::of(a).cmp(&Domain::of(b)));
+            let process = self.servers.participant().process();
+            keys.sort_by(|a, b| process.domain(a).cmp(&process.domain(b)));
+            let alike = keys.chunk_by(|a, b| process.domain(a) == process.domain(b));
+            // In a cluster, most locks need a call of their own; all calls share a round trip.
+            let parts: Vec<_> = alike.flat_map(|alike| alike.chunks(HOLDERS_PER_CALL)).collect();
+            let mut found: Vec<_> = parts.iter().map(|_| Ok(Vec::new())).collect();
+            let read = parts.iter().zip(&mut found);
+            let calls = read.map(|(part, found)| -> BoxFuture<'_, ()> {
+                Box::pin(async { *found = self.holders(part).await })
+            });
+            join_all(calls.collect()).await;
             let mut locks = Vec::new();
-            for alike in keys.chunk_by(|a, b| Domain::of(a) == Domain::of(b)) {
-                for part in alike.chunks(HOLDERS_PER_CALL) {
-                    locks.extend(self.holders(part).await?);
-                }
+            for found in found {
+                locks.extend(found?);
             }
-            Ok(Page::new(locks, Some(next).filter(|next| next != "0")))
+            Ok(Page::new(locks, next))
         })
     }
 
@@ -105,7 +120,7 @@ impl Redis {
     fn soon_after(&self, seen: &str) -> Result<String, LockError> {
         let (digest, time) = seen.split_once(' ').ok_or_else(unexpected)?;
         let time: u64 = time.parse().map_err(|_| unexpected())?;
-        let limit = self.connections.server().config().response_timeout;
+        let limit = self.config().response_timeout;
         let limit = time.saturating_add(u64::try_from(limit.as_micros()).unwrap_or(u64::MAX));
         Ok(format!("{digest} {limit}"))
     }
@@ -118,10 +133,10 @@ impl Redis {
         which: &str,
     ) -> Result<Option<String>, LockError> {
         let mut call = scripts::REVOKE.call_with_room(6, 12, 640);
-        queue::add_domain(&mut call, key);
+        queue::add_domain(&mut call, self.servers.participant().process(), key);
         queue::add_lock(&mut call, key);
         call.arg(how).arg(which).arg(names::inbox(key.prefix(), ""));
-        let answer = self.run::<String>(&scripts::REVOKE, &call).await;
+        let answer = self.run::<String>(key, &scripts::REVOKE, &call).await;
         let answer = self.named(answer, key).await?;
         Ok(Some(answer).filter(|answer| answer != "not held"))
     }
@@ -131,7 +146,8 @@ impl Redis {
     /// A name that the user may not read is left out.
     async fn holders(&self, keys: &[LockKey]) -> Result<Vec<LockState>, LockError> {
         match self.read_holders(keys).await {
-            Err(failure) if is_of_a_name(&failure) => {
+            // While the keys of a slot are being moved, a call for several of them is refused.
+            Err(failure) if keys.len() > 1 && (is_of_a_name(&failure) || is_redirected(&failure)) => {
                 let mut locks = Vec::new();
                 for alone in keys.chunks(1) {
                     match cold(self.read_holders(alone)).await {
@@ -141,6 +157,7 @@ impl Redis {
                 }
                 Ok(locks)
             }
+            Err(failure) if is_of_a_name(&failure) => Ok(Vec::new()),
             answer => answer.map_err(needs_rights),
         }
     }
@@ -151,7 +168,7 @@ impl Redis {
             call.arg(key.stored());
         }
         call.arg(MAX_VALUE_BYTES - 1);
-        let answers = self.run::<Vec<String>>(&scripts::SCAN, &call).await?;
+        let answers = self.run::<Vec<String>>(&keys[0], &scripts::SCAN, &call).await?;
         if answers.len() != keys.len() {
             return Err(Failure::Refused(unexpected()));
         }
@@ -162,18 +179,26 @@ impl Redis {
         Ok(keys.iter().zip(&answers).filter_map(state).collect())
     }
 
-    async fn run<T: FromRedisValue>(&self, script: &Script, call: &Cmd) -> Result<T, Failure> {
-        match self.connections.here().await?.connection().run(script, call).await {
-            // The connection was unusable, perhaps for a long time: try once more over a new connection.
-            Err(Failure::GivenUp(_)) => self.connections.here().await?.connection().run(script, call).await,
-            answer => answer,
-        }
-    }
-
-    async fn call<T: FromRedisValue>(&self, call: &Cmd) -> Result<T, Failure> {
-        match self.connections.here().await?.connection().call(call).await {
-            Err(Failure::GivenUp(_)) => self.connections.here().await?.connection().call(call).await,
-            answer => answer,
+    /// Runs a script about `key`, and about other locks of its domain.
+    async fn run<T: FromRedisValue>(&self, key: &LockKey, script: &Script, call: &Cmd) -> Result<T, Failure> {
+        let mut route = self.servers.route(key, Again::IfNotApplied);
+        let has_one_key = call.args_iter().nth(2).is_some_and(|keys| keys == redis::Arg::Simple(b"1"));
+        loop {
+            let answer = match route.line().await {
+                Ok(line) => line.connection().run(script, call).await,
+                Err(failure) => Err(failure),
+            };
+            match answer {
+                Err(failure) if has_one_key => match route.again_with_one_key_after(&failure) {
+                    Some(pause) => clock::sleep_until(Instant::now() + pause).await,
+                    None => return Err(failure),
+                },
+                Err(failure) => match route.again_after(&failure) {
+                    Some(pause) => clock::sleep_until(Instant::now() + pause).await,
+                    None => return Err(failure),
+                },
+                answer => return answer,
+            }
         }
     }
 
@@ -181,10 +206,17 @@ impl Redis {
     async fn named<T>(&self, answer: Result<T, Failure>, key: &LockKey) -> Result<T, LockError> {
         match answer.map_err(Failure::into_error) {
             Err(error) if error.kind() == LockErrorKind::InvalidKey => {
-                Err(of_wrong_type(&self.connections, key).await.unwrap_or(error))
+                Err(of_wrong_type(&self.servers, key).await.unwrap_or(error))
             }
             answer => answer,
         }
+    }
+}
+
+async fn call_at<T: FromRedisValue>(node: &Node, call: &Cmd) -> Result<T, Failure> {
+    match node.connections.here().await?.connection().call(call).await {
+        Err(Failure::GivenUp(_)) => node.connections.here().await?.connection().call(call).await,
+        answer => answer,
     }
 }
 
@@ -204,6 +236,10 @@ fn pattern(names: &str) -> String {
 fn is_of_a_name(failure: &Failure) -> bool {
     let Failure::Refused(error) = failure else { return false };
     error::no_permission(error).is_some_and(|detail| detail.contains("to access"))
+}
+
+fn is_redirected(failure: &Failure) -> bool {
+    matches!(failure, Failure::Redirected(..))
 }
 
 /// Returns the error of a scan, which names the rights that only a scan needs.

@@ -45,7 +45,7 @@ const MAX_ROUNDS: usize = 3;
 
 /// The connections over which leases are confirmed.
 #[derive(Debug)]
-pub(super) struct Replicas {
+pub(crate) struct Replicas {
     connections: Arc<Connections<Confirming>>,
 }
 
@@ -79,7 +79,7 @@ impl Replicas {
     /// If the future is dropped, the lease may still be renewed.
     pub(super) async fn confirm(&self, id: &LeaseId) -> Result<Option<Instant>, Failure> {
         let sent = Instant::now();
-        let renewed = self.renew(Renewals::of(iter::once(id))).await?;
+        let renewed = self.renew(&Arc::new(Renewals::of(iter::once(id)))).await?;
         Ok((renewed.first() == Some(&Renewed::Yes)).then(|| valid_until(sent, id.ttl)))
     }
 
@@ -88,11 +88,10 @@ impl Replicas {
     ///
     /// # Cancel safety
     /// If the future is dropped, the renewals may still be applied.
-    pub(super) async fn renew(&self, call: Renewals) -> Result<Vec<Renewed>, Failure> {
-        let call = Arc::new(call);
-        match self.put(&call).await {
+    pub(super) async fn renew(&self, call: &Arc<Renewals>) -> Result<Vec<Renewed>, Failure> {
+        match self.put(call).await {
             // The connection was unusable, perhaps for a long time: try once more over a new connection.
-            Err(Failure::Disconnected(_) | Failure::GivenUp(_)) => self.put(&call).await,
+            Err(Failure::Disconnected(_) | Failure::GivenUp(_)) => self.put(call).await,
             answer => answer,
         }
     }

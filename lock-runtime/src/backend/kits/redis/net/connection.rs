@@ -16,7 +16,8 @@ use std::{
 };
 
 use redis::{
-    AsyncConnectionConfig, Cmd, FromRedisValue, PushInfo, PushKind, RedisError, aio::MultiplexedConnection,
+    AsyncConnectionConfig, Cmd, FromRedisValue, PushInfo, PushKind, RedisError,
+    aio::{ConnectionLike, MultiplexedConnection},
 };
 use tokio::{
     sync::oneshot,
@@ -24,11 +25,12 @@ use tokio::{
 };
 
 use super::{
-    super::error::{self, Failure, Refusal},
+    super::error::{self, Failure, Redirection, Refusal},
     fitness,
     place::{Open, Place},
     script::Script,
-    server::Server,
+    server::{self, Server},
+    topology::NamedBy,
 };
 use crate::{
     LockError,
@@ -78,6 +80,10 @@ pub(crate) struct Connection {
     gone: Arc<AtomicBool>,
     pushes: Arc<dyn Pushes>,
     place: Arc<Place>,
+    /// Whether the server belongs to a cluster, which may send a call elsewhere.
+    is_of_cluster: bool,
+    /// Whether each call is made behind `ASKING`.
+    is_asking: bool,
     response_timeout: Duration,
     clock: ServerClock,
     /// Number of unanswered calls since the last answer.
@@ -105,7 +111,7 @@ impl Connection {
             Err(error) => return (ended, Err(error)),
         };
         let began = Instant::now();
-        let id = server.next_connection();
+        let id = server::next_connection();
         let gone = Arc::new(AtomicBool::new(false));
         let (taken_by, is_gone, from) = (Arc::clone(&pushes), Arc::clone(&gone), Arc::clone(&place));
         let settings = AsyncConnectionConfig::new()
@@ -128,7 +134,7 @@ impl Connection {
             let (driver, task) = place.dial().connect(place.config(), &settings).await?;
             // The calls share a round trip, because a renewal may be waiting for the connection.
             let (fit, info, ()) = tokio::join!(
-                check_server(driver.clone(), &address, server.may_fail_over()),
+                check_server(driver.clone(), &address, server.named_by()),
                 info(driver.clone(), &address),
                 set_name(driver.clone()),
             );
@@ -154,6 +160,8 @@ impl Connection {
                 gone,
                 pushes,
                 place: Arc::clone(&place),
+                is_of_cluster: server.named_by() == NamedBy::Cluster,
+                is_asking: server.is_asking(),
                 response_timeout: server.config().response_timeout,
                 clock: ServerClock::default(),
                 silent: AtomicU32::new(0),
@@ -280,7 +288,13 @@ impl Connection {
         let now = unanswered.sent.as_nanos();
         self.last_used.store(now, Ordering::Relaxed);
         let _ = self.waits_since.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
-        let mut answer = pin!(call.query_async::<T>(&mut driver));
+        let mut answer = pin!(async {
+            if self.is_asking {
+                cold(asked(call, &mut driver)).await
+            } else {
+                call.query_async(&mut driver).await
+            }
+        });
         let in_time = tokio::time::timeout(self.response_timeout, answer.as_mut()).await;
         let answer = if let Ok(answer) = in_time {
             answer
@@ -315,6 +329,12 @@ impl Connection {
     /// Returns the failure for an error of a call; gives the connection up if the call may succeed over another
     /// connection.
     fn failure(&self, error: RedisError) -> Failure {
+        if self.is_of_cluster
+            && let Some(redirection) = self.redirection(&error)
+        {
+            let error = redirection.explain(error);
+            return Failure::Redirected(redirection, error);
+        }
         let refusal = Refusal::of(&error);
         let (why, least_age) = match refusal {
             Refusal::Broken => ("it broke", Duration::ZERO),
@@ -333,6 +353,14 @@ impl Connection {
             _ if self.is_usable() => Failure::Refused(error),
             _ => Failure::GivenUp(error),
         }
+    }
+}
+
+impl Connection {
+    /// Returns the redirection that an error contains, if any.
+    fn redirection(&self, error: &RedisError) -> Option<Redirection> {
+        let host = self.place.config().host_and_port().map_or("", |(host, _)| host);
+        Redirection::of(error, host)
     }
 }
 
@@ -388,14 +416,10 @@ pub(crate) async fn catch_up() {
 async fn check_server(
     mut driver: MultiplexedConnection,
     address: &str,
-    may_fail_over: bool,
+    named_by: NamedBy,
 ) -> Result<(), LockError> {
     let hello = redis::cmd("HELLO").arg(3).query_async(&mut driver).await;
-    fitness::check_server(
-        &hello.map_err(|error| error::cannot_connect(address, error))?,
-        address,
-        may_fail_over,
-    )
+    fitness::check_server(&hello.map_err(|error| error::cannot_connect(address, error))?, address, named_by)
 }
 
 /// Gives the connection a name, which `CLIENT LIST` shows. A connection without a name is used, too.
@@ -423,6 +447,15 @@ async fn info(mut driver: MultiplexedConnection, address: &str) -> Result<String
             Ok(String::new())
         }
     }
+}
+
+/// Makes one call behind `ASKING`, which is meant for the next command of the connection: both are sent as one.
+async fn asked<T: FromRedisValue>(call: &Cmd, driver: &mut MultiplexedConnection) -> Result<T, RedisError> {
+    let mut both = redis::pipe();
+    both.cmd("ASKING").add_command(call.clone());
+    let answers = driver.req_packed_commands(&both, 1, 1).await?;
+    let answer = answers.into_iter().next().unwrap_or(redis::Value::Nil);
+    T::from_redis_value(answer.extract_error()?).map_err(RedisError::from)
 }
 
 fn is_no_script(error: &LockError) -> bool {

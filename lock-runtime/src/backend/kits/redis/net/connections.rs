@@ -188,7 +188,7 @@ impl<S: Service> Connections<S> {
     /// connection, and held locks are to be kept.
     fn judge(&self, info: &str, address: &str, for_renewals: bool) -> Result<(), LockError> {
         // With `min_replicas`, a primary without replicas grants and renews no lock.
-        let alone = self.server.may_fail_over() && self.server.config().min_replicas == 0;
+        let alone = self.server.named_by().may_fail_over() && self.server.config().min_replicas == 0;
         let danger = fitness::danger(info, address, alone);
         if let Some(danger) = &danger
             && self.server.config().strict

@@ -6,7 +6,7 @@ use redis::{
     AsyncConnectionConfig, Client, ErrorKind, RedisConnectionInfo, RedisError, RedisFuture,
     aio::MultiplexedConnection, io::AsyncDNSResolver,
 };
-use tokio::task::JoinSet;
+use tokio::{task::JoinSet, time::timeout};
 
 #[cfg(feature = "tls")]
 use super::tls;
@@ -17,7 +17,10 @@ use super::{
 };
 #[cfg(test)]
 use crate::simulated;
-use crate::{LockError, LockErrorKind, backend::common::threads::look_up};
+use crate::{
+    LockError, LockErrorKind,
+    backend::common::{client_name, threads::look_up},
+};
 
 /// How connections are made.
 #[derive(Debug)]
@@ -69,6 +72,35 @@ impl Dial {
         let made = self.connect_with(config, redis, settings).await;
         // No refusal is permanent if the program may provide other credentials for the next connection.
         made.map_err(|error| if config.credentials.is_some() { error.into_passing() } else { error })
+    }
+
+    /// Connects to `what` within the time limit for a connection, and gives the connection a name. Nothing limits its
+    /// calls.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(super) async fn named(
+        &self,
+        config: &Config,
+        settings: AsyncConnectionConfig,
+        what: &str,
+    ) -> Result<Dialled, LockError> {
+        let limit = config.connect_timeout;
+        let settings = settings.set_connection_timeout(Some(limit)).set_response_timeout(None);
+        let connecting = async {
+            let (mut driver, task) = self.connect(config, &settings).await?;
+            let mut name = redis::cmd("HELLO");
+            name.arg(3).arg("SETNAME").arg(client_name::of_this_process());
+            // A connection without a name is used, too.
+            let _ = name.exec_async(&mut driver).await;
+            Ok((driver, task))
+        };
+        timeout(limit, connecting).await.unwrap_or_else(|_| {
+            Err(LockError::backend(format!(
+                "{what} at {} did not answer within {limit:?}; check address, port and firewall",
+                config.address()
+            )))
+        })
     }
 
     async fn connect_with(

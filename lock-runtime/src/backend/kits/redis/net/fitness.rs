@@ -4,18 +4,20 @@ use std::{collections::HashMap, time::Duration};
 
 use redis::{FromRedisValue, Value};
 
-use super::super::error::{CLUSTER, SENTINEL};
+use super::{
+    super::error::{CLUSTER, SENTINEL},
+    topology::NamedBy,
+};
 use crate::{LockError, LockErrorKind};
 
 /// The oldest version with all that the scripts need, which includes `SET … GET`.
 const OLDEST: (u64, u64) = (6, 2);
 
-/// Refuses a server that can hold no locks, judged by its answer to `HELLO`. `may_fail_over` tells whether the address is
-/// that of the primary of the moment, rather than of the URL.
+/// Refuses a server that can hold no locks, judged by its answer to `HELLO`.
 pub(super) fn check_server(
     hello: &HashMap<String, Value>,
     address: &str,
-    may_fail_over: bool,
+    named_by: NamedBy,
 ) -> Result<(), LockError> {
     let field = |name: &str| hello.get(name).and_then(|value| String::from_redis_value_ref(value).ok());
     let version = field("version").unwrap_or_default();
@@ -27,14 +29,16 @@ pub(super) fn check_server(
     }
     match field("mode").as_deref() {
         Some("sentinel") => return Err(unsupported(format!("Redis at {address}: {SENTINEL}"))),
-        Some("cluster") => return Err(unsupported(format!("Redis at {address}: {CLUSTER}"))),
+        Some("cluster") if named_by != NamedBy::Cluster => {
+            return Err(unsupported(format!("Redis at {address}: {CLUSTER}")));
+        }
         _ => {}
     }
     if field("role").is_some_and(|role| ["slave", "replica"].contains(&role.as_str())) {
-        let remedy = if may_fail_over {
-            "the Sentinels have not named another primary yet"
-        } else {
-            "the URL must lead to the primary"
+        let remedy = match named_by {
+            NamedBy::Url => "the URL must lead to the primary",
+            NamedBy::Sentinels => "the Sentinels have not named another primary yet",
+            NamedBy::Cluster => "the cluster has not named another primary yet",
         };
         return Err(LockError::backend(format!(
             "Redis at {address} is a replica, which takes no locks; {remedy}"
@@ -131,7 +135,7 @@ mod tests {
             hello("255.255.255", "", ""),
             HashMap::new(),
         ] {
-            check_server(&hello, "h:1", false).expect("fit");
+            check_server(&hello, "h:1", NamedBy::Url).expect("fit");
         }
         for info in
             [info("0", "noeviction"), info("1000", "noeviction"), info("0", "allkeys-lru"), String::new()]
@@ -150,7 +154,7 @@ mod tests {
             (hello("7.0.15", "cluster", "master"), "Redis Cluster", false),
             (hello("7.0.15", "sentinel", ""), "Sentinel", false),
         ] {
-            let error = check_server(&hello, "h:1", false).expect_err(word);
+            let error = check_server(&hello, "h:1", NamedBy::Url).expect_err(word);
             assert!(error.to_string().contains(word) && error.to_string().contains("h:1"), "{error}");
             assert_eq!(error.is_retryable(), may_change, "{error}");
         }
@@ -176,7 +180,7 @@ mod tests {
         assert_eq!(danger("", "h:1", true), None, "a user who may not call INFO");
         let both = danger(&info("1000", "allkeys-lru"), "h:1", true).expect("a warning");
         assert!(both.contains("noeviction") && both.contains("min-replicas-to-write"), "{both}");
-        let replica = check_server(&hello("7.0.15", "standalone", "replica"), "h:1", true);
+        let replica = check_server(&hello("7.0.15", "standalone", "replica"), "h:1", NamedBy::Sentinels);
         assert!(replica.expect_err("a replica").message().contains("Sentinels"));
     }
 }

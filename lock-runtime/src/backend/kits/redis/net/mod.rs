@@ -1,5 +1,6 @@
 //! Connections to a server: made, checked, given up and replaced. This module knows nothing of locks.
 
+mod cluster;
 mod connection;
 mod connections;
 mod dial;
@@ -11,15 +12,18 @@ mod script;
 mod sentinel;
 mod sentinels;
 mod server;
+mod slot_table;
 #[cfg(feature = "tls")]
 mod tls;
 mod topology;
 mod verdict;
 
 pub(crate) use self::{
+    cluster::{Cluster, ClusterSettings},
     connection::{Connection, Pushes},
     connections::{Connections, Service},
     script::Script,
     sentinels::SentinelSet,
     server::Server,
+    slot_table::Address,
 };

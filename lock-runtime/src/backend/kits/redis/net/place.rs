@@ -8,6 +8,8 @@ use std::{
     },
 };
 
+use tokio::sync::Notify;
+
 use super::{super::config::Config, dial::Dial};
 use crate::{LockError, sync::lock, time::clock::Instant};
 
@@ -29,12 +31,24 @@ pub(super) struct Place {
     /// The connections to this place; `None` once the server is known to be elsewhere.
     connections: Mutex<Option<Vec<Weak<dyn Open>>>>,
     left: AtomicBool,
+    /// Notified of each new doubt, if given.
+    on_doubt: Option<Arc<Notify>>,
 }
 
 impl Place {
     /// Creates the place that was named in an answer to a question sent at `confirmed`.
     pub(super) fn new(config: Config, confirmed: Instant) -> Result<Arc<Self>, LockError> {
+        Self::watched(config, confirmed, None)
+    }
+
+    /// Creates the place like [`new`](Self::new); `on_doubt` is notified of signs that the server may be elsewhere.
+    pub(super) fn watched(
+        config: Config,
+        confirmed: Instant,
+        on_doubt: Option<Arc<Notify>>,
+    ) -> Result<Arc<Self>, LockError> {
         Ok(Arc::new(Self {
+            on_doubt,
             dial: Dial::new(&config)?,
             config,
             confirmed: AtomicU64::new(confirmed.as_nanos()),
@@ -60,6 +74,16 @@ impl Place {
     /// Records a sign that the server may be elsewhere. The sign is ignored if this place was confirmed after `when`.
     pub(super) fn doubt(&self, when: Instant) {
         self.doubted.fetch_max(when.as_nanos(), Ordering::AcqRel);
+        if let Some(on_doubt) = &self.on_doubt
+            && self.is_doubted()
+        {
+            on_doubt.notify_one();
+        }
+    }
+
+    /// Returns when the last sign was seen that the server may be elsewhere.
+    pub(super) fn doubted_at(&self) -> Instant {
+        Instant::from_nanos(self.doubted.load(Ordering::Acquire))
     }
 
     /// Returns whether the server may be elsewhere by now.
@@ -76,7 +100,7 @@ impl Place {
                 Ok(())
             }
             None => Err(LockError::backend(format!(
-                "Redis at {} was replaced by another primary while a connection was made",
+                "Redis at {} was replaced by another server while a connection was made",
                 self.config.address()
             ))),
         }

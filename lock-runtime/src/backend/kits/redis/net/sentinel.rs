@@ -8,16 +8,15 @@ use redis::{
 };
 use tokio::{
     sync::mpsc,
-    task::JoinSet,
     time::{sleep, timeout},
 };
 
 use super::{
     super::{config::Config, error},
-    dial::Dial,
+    dial::{Dial, Dialled},
     verdict::{Answer, Named},
 };
-use crate::{LockError, LockErrorKind, backend::common::client_name, time::clock::Instant};
+use crate::{LockError, LockErrorKind, time::clock::Instant};
 
 /// The channel on which a Sentinel announces that another server is the primary.
 const ANNOUNCEMENTS: &str = "+switch-master";
@@ -138,26 +137,8 @@ impl Sentinel {
         end
     }
 
-    async fn connect(
-        &self,
-        settings: AsyncConnectionConfig,
-    ) -> Result<(MultiplexedConnection, JoinSet<()>), LockError> {
-        let limit = self.config.connect_timeout;
-        let settings = settings.set_connection_timeout(Some(limit)).set_response_timeout(None);
-        let connecting = async {
-            let (mut driver, task) = self.dial.connect(&self.config, &settings).await?;
-            let mut name = redis::cmd("HELLO");
-            name.arg(3).arg("SETNAME").arg(client_name::of_this_process());
-            // A connection without a name is used, too.
-            let _ = name.exec_async(&mut driver).await;
-            Ok((driver, task))
-        };
-        let made: Result<_, LockError> = timeout(limit, connecting).await.unwrap_or_else(|_| {
-            Err(LockError::backend(format!(
-                "the Redis Sentinel at {} did not answer within {limit:?}; check address, port and firewall",
-                self.config.address()
-            )))
-        });
+    async fn connect(&self, settings: AsyncConnectionConfig) -> Result<Dialled, LockError> {
+        let made = self.dial.named(&self.config, settings, "the Redis Sentinel").await;
         made.map_err(|error| {
             let cause = error.cause().and_then(|cause| cause.downcast_ref::<RedisError>());
             if cause.is_some_and(are_refused_credentials) {

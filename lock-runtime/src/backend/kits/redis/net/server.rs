@@ -9,7 +9,7 @@ use super::{
     super::config::Config,
     place::Place,
     sentinels::{SentinelSet, Sentinels},
-    topology::Topology,
+    topology::{NamedBy, Topology},
 };
 use crate::{
     LockError,
@@ -20,10 +20,11 @@ use crate::{
 pub(crate) struct Server {
     config: Config,
     topology: Topology,
-    /// The number of the next connection to the server.
-    made: AtomicU64,
     outage: Arc<Outage>,
 }
+
+/// Number of connections made by this process.
+static MADE: AtomicU64 = AtomicU64::new(0);
 
 impl Server {
     /// Creates a server of this kind of store. `consequence` is the consequence of an outage, for the log.
@@ -34,7 +35,7 @@ impl Server {
     ) -> Result<Arc<Self>, LockError> {
         let (topology, address) = (Topology::fixed(&config)?, config.address());
         let outage = Arc::new(Outage::of(store, "Redis", address, consequence));
-        Ok(Arc::new(Self { config, topology, made: AtomicU64::new(0), outage }))
+        Ok(Arc::new(Self { config, topology, outage }))
     }
 
     /// Creates the server that Redis Sentinels name, like [`new`](Self::new).
@@ -46,7 +47,21 @@ impl Server {
         let (config, address) = (set.servers.clone(), set.address());
         let topology = Topology::Sentinels(Sentinels::new(set)?);
         let outage = Arc::new(Outage::of(store, "Redis", address, consequence));
-        Ok(Arc::new(Self { config, topology, made: AtomicU64::new(0), outage }))
+        Ok(Arc::new(Self { config, topology, outage }))
+    }
+
+    /// Creates a server of a cluster, like [`new`](Self::new).
+    pub(super) fn member(place: Arc<Place>, store: &'static str, consequence: &'static str) -> Arc<Self> {
+        let config = place.config().clone();
+        let outage = Arc::new(Outage::of(store, "Redis", config.address(), consequence));
+        let topology = Topology::Member { place, is_asking: false };
+        Arc::new(Self { config, topology, outage })
+    }
+
+    /// Returns the same server of a cluster, but each call is made behind `ASKING`.
+    pub(super) fn asking(&self, place: Arc<Place>) -> Arc<Self> {
+        let topology = Topology::Member { place, is_asking: true };
+        Arc::new(Self { config: self.config.clone(), topology, outage: Arc::clone(&self.outage) })
     }
 
     /// Returns the settings of the connections to the server. Its address is that of no server unless the URL names it.
@@ -62,9 +77,14 @@ impl Server {
         self.topology.place().await
     }
 
-    /// Returns whether a replica may be made the primary, to which the store then connects.
-    pub(super) fn may_fail_over(&self) -> bool {
-        self.topology.may_fail_over()
+    /// Returns what names the server.
+    pub(super) fn named_by(&self) -> NamedBy {
+        self.topology.named_by()
+    }
+
+    /// Returns whether each call is made behind `ASKING`.
+    pub(super) fn is_asking(&self) -> bool {
+        self.topology.is_asking()
     }
 
     /// Returns what is known of the server.
@@ -75,9 +95,9 @@ impl Server {
     pub(super) fn outage(&self) -> &Arc<Outage> {
         &self.outage
     }
+}
 
-    /// Returns a number for a new connection, unique among the connections to the server.
-    pub(super) fn next_connection(&self) -> u64 {
-        self.made.fetch_add(1, Ordering::Relaxed)
-    }
+/// Returns a number for a new connection, unique among the connections of this process.
+pub(super) fn next_connection() -> u64 {
+    MADE.fetch_add(1, Ordering::Relaxed)
 }

@@ -12,6 +12,20 @@ pub(super) enum Topology {
     Fixed(Arc<Place>),
     /// Redis Sentinels name the server, which is the primary that they watch.
     Sentinels(Arc<Sentinels>),
+    /// The servers of a cluster name each other; see [`Cluster`](super::cluster::Cluster).
+    Member {
+        place: Arc<Place>,
+        /// Whether each call is made behind `ASKING`, for a slot that is being moved to the server.
+        is_asking: bool,
+    },
+}
+
+/// What names the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NamedBy {
+    Url,
+    Sentinels,
+    Cluster,
 }
 
 impl Topology {
@@ -26,13 +40,29 @@ impl Topology {
     /// Cancel safe.
     pub(super) async fn place(&self) -> Result<Arc<Place>, LockError> {
         match self {
-            Self::Fixed(place) => Ok(Arc::clone(place)),
+            Self::Fixed(place) | Self::Member { place, .. } => Ok(Arc::clone(place)),
             Self::Sentinels(sentinels) => sentinels.primary().await,
         }
     }
 
+    /// Returns what names the server.
+    pub(super) fn named_by(&self) -> NamedBy {
+        match self {
+            Self::Fixed(_) => NamedBy::Url,
+            Self::Sentinels(_) => NamedBy::Sentinels,
+            Self::Member { .. } => NamedBy::Cluster,
+        }
+    }
+
+    /// Returns whether each call is made behind `ASKING`.
+    pub(super) fn is_asking(&self) -> bool {
+        matches!(self, Self::Member { is_asking: true, .. })
+    }
+}
+
+impl NamedBy {
     /// Returns whether a replica may be made the primary.
-    pub(super) fn may_fail_over(&self) -> bool {
-        matches!(self, Self::Sentinels(_))
+    pub(super) fn may_fail_over(self) -> bool {
+        self != Self::Url
     }
 }

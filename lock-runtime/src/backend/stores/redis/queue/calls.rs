@@ -4,11 +4,7 @@ use std::{fmt, time::Duration};
 
 use redis::{Cmd, RedisWrite};
 
-use super::{
-    super::names::{Domain, Process},
-    answer::TimedAnswer,
-    scripts,
-};
+use super::{super::names::Process, answer::TimedAnswer, scripts};
 use crate::{
     Label, LockError, LockErrorKind, LockKey, OwnerToken,
     backend::{
@@ -58,7 +54,7 @@ pub(crate) fn ask(
     address: &impl fmt::Display,
 ) -> impl Future<Output = Result<TimedAnswer, Failure>> + Send {
     let mut call = scripts::ACQUIRE.call_with_room(6, 14, 640);
-    add_domain(&mut call, &request.key);
+    add_domain(&mut call, process, &request.key);
     add_lock(&mut call, &request.key);
     call.arg(connection.clock().at(give_up)).arg(want.word());
     call.write_arg_fmt(process.owner(request.mode, &request.label, owner));
@@ -83,7 +79,7 @@ pub(crate) async fn look<'a>(
 ) -> Result<Vec<Result<TimedAnswer, Failure>>, Failure> {
     let (count, Some((first, ..))) = (places.len(), places.clone().next()) else { return Ok(Vec::new()) };
     let mut call = scripts::ACQUIRE.call_with_room(2 + 4 * count, 7 + 7 * count, 128 + 576 * count);
-    add_domain(&mut call, &first.key);
+    add_domain(&mut call, process, &first.key);
     for (place, ..) in places.clone() {
         add_lock(&mut call, &place.key);
     }
@@ -120,7 +116,7 @@ pub(crate) async fn leave(
     foreign: Duration,
 ) -> Result<Option<Released>, Failure> {
     let mut call = scripts::RELEASE.call_with_room(6, 11, 576);
-    add_domain(&mut call, &id.key);
+    add_domain(&mut call, process, &id.key);
     add_lock(&mut call, &id.key);
     call.write_arg_fmt(process.owner(id.mode, label, id.owner));
     // With this argument, even with 0, the script treats the lock as used by foreign clients.
@@ -150,12 +146,16 @@ pub(crate) async fn exists(connection: &Connection, key: &LockKey) -> Result<boo
 ///
 /// Returns `None` if that key is the holder's, because then the caller has chosen a name that is in use for other data, or
 /// if no such key is found.
-pub(crate) async fn of_wrong_type(connection: &Connection, key: &LockKey) -> Option<LockError> {
+pub(crate) async fn of_wrong_type(
+    connection: &Connection,
+    process: &Process,
+    key: &LockKey,
+) -> Option<LockError> {
     for (command, name, argument, what) in [
         ("GET", key.stored().to_owned(), None, None),
         ("LINDEX", format::beside(key, "queue").to_string(), Some("0"), Some("the list of its waiters")),
         ("HGET", format::beside(key, "places").to_string(), Some("0"), Some("the hash of their places")),
-        ("GET", Domain::of(key).fence().to_string(), None, Some("the counter of fencing tokens")),
+        ("GET", process.domain(key).fence().to_string(), None, Some("the counter of fencing tokens")),
     ] {
         let mut look = redis::cmd(command);
         look.arg(&name).arg(argument);
@@ -170,8 +170,8 @@ pub(crate) async fn of_wrong_type(connection: &Connection, key: &LockKey) -> Opt
 }
 
 /// Adds the keys of a lock's domain.
-pub(crate) fn add_domain(call: &mut Cmd, key: &LockKey) {
-    let domain = Domain::of(key);
+pub(crate) fn add_domain(call: &mut Cmd, process: &Process, key: &LockKey) {
+    let domain = process.domain(key);
     call.write_arg_fmt(domain.fence());
     call.write_arg_fmt(domain.queues());
 }

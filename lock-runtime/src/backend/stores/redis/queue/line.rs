@@ -13,14 +13,14 @@ use redis::RedisWrite;
 use tokio::sync::oneshot;
 
 use super::{
-    super::names::{self, Domain, Process},
+    super::names::{self, Layout, Process},
     answer::Answer,
     inbox::{Inbox, Notices},
     operation::{self, Asked, MustFollow, Operation, Release},
     scripts,
 };
 use crate::{
-    Label, LockError, OwnerToken,
+    Label, LockError, LockKey, OwnerToken,
     backend::{
         LeaseId,
         common::cold::cold,
@@ -46,10 +46,20 @@ pub(crate) struct Participant {
 }
 
 impl Participant {
-    pub(crate) fn new(group_commit: GroupCommit) -> Self {
+    pub(crate) fn new(group_commit: GroupCommit, layout: Layout) -> Self {
         let inbox = Arc::new(Inbox::new());
-        let process = Arc::new(Process::new(inbox.id()));
+        let process = Arc::new(Process::new(inbox.id(), layout));
         Self { inbox, process, group_commit, scripts_are_known: AtomicBool::new(false) }
+    }
+
+    /// Returns the same participant, for the connections to another server.
+    pub(crate) fn on_another_server(&self) -> Self {
+        Self {
+            inbox: Arc::clone(&self.inbox),
+            process: Arc::clone(&self.process),
+            group_commit: self.group_commit,
+            scripts_are_known: AtomicBool::new(false),
+        }
     }
 
     pub(crate) fn process(&self) -> &Process {
@@ -156,15 +166,16 @@ impl Line {
         answered.await.unwrap_or_else(|_| Err(Failure::runtime_gone()))
     }
 
-    /// Subscribes to the channel on which this process is notified about locks under `prefix`, and checks the user's
-    /// permissions under the prefix.
+    /// Subscribes to the channel on which this process is notified about locks under the prefix of `key`, and checks the
+    /// user's permissions under the prefix.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    async fn open_channel(&self, prefix: &str) -> Result<Arc<str>, Failure> {
+    async fn open_channel(&self, key: &LockKey) -> Result<Arc<str>, Failure> {
+        let prefix = key.prefix();
         let channel: Arc<str> = names::inbox(prefix, self.inbox.id()).into();
         self.subscribe(prefix, &channel).await?;
-        self.check_rights(prefix, &channel).await?;
+        self.check_rights(key, &channel).await?;
         lock(&self.channels).insert(prefix.to_owned(), Arc::clone(&channel));
         Ok(channel)
     }
@@ -178,10 +189,10 @@ impl Line {
         }
     }
 
-    /// Fails if the user lacks permissions under `prefix` that locks need.
-    async fn check_rights(&self, prefix: &str, channel: &str) -> Result<(), Failure> {
+    /// Fails if the user lacks permissions under the prefix of `key` that locks need.
+    async fn check_rights(&self, key: &LockKey, channel: &str) -> Result<(), Failure> {
         let mut call = scripts::RIGHTS.call_with_room(2, 6, 256);
-        let domain = Domain::under(prefix);
+        let domain = self.process.domain(key);
         call.write_arg_fmt(domain.fence());
         call.write_arg_fmt(domain.queues());
         call.arg(channel);
@@ -191,7 +202,7 @@ impl Line {
         if refused.is_empty() {
             return Ok(());
         }
-        Err(Failure::Refused(no_rights(&refused.join(", "), prefix)))
+        Err(Failure::Refused(no_rights(&refused.join(", "), key.prefix())))
     }
 
     /// Returns the number under which a waiter is notified.
@@ -218,15 +229,15 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// Returns the address of a waiter for a lock under `prefix`. The first address under a prefix opens its channel.
+    /// Returns the address of a waiter for a lock. The first address under a prefix opens its channel.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(crate) async fn on(line: Arc<Line>, prefix: &str, owner: OwnerToken) -> Result<Self, Failure> {
-        let open = lock(&line.channels).get(prefix).map(Arc::clone);
+    pub(crate) async fn on(line: Arc<Line>, key: &LockKey, owner: OwnerToken) -> Result<Self, Failure> {
+        let open = lock(&line.channels).get(key.prefix()).map(Arc::clone);
         let channel = match open {
             Some(channel) => channel,
-            None => cold(line.open_channel(prefix)).await?,
+            None => cold(line.open_channel(key)).await?,
         };
         Ok(Self { line, owner, channel })
     }

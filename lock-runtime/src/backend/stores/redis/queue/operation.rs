@@ -9,10 +9,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use super::{
-    super::{
-        names::{Domain, Process},
-        node,
-    },
+    super::{names::Process, node},
     answer::{Answer, TimedAnswer},
     calls,
 };
@@ -71,10 +68,12 @@ pub(crate) async fn send(connection: Arc<Connection>, process: Arc<Process>, ope
             Operation::Ask(one) => put(&mut asked, room, one, |one, other| {
                 one.polled_at.is_some() == other.polled_at.is_some()
                     && one.id.mode == other.id.mode
-                    && share_a_call(&one.id.key, &other.id.key)
+                    && share_a_call(process, &one.id.key, &other.id.key)
             }),
             Operation::Release(release) => {
-                put(&mut releases, room, release, |one, other| share_a_call(&one.id.key, &other.id.key));
+                put(&mut releases, room, release, |one, other| {
+                    share_a_call(process, &one.id.key, &other.id.key)
+                });
             }
         }
     }
@@ -85,13 +84,15 @@ pub(crate) async fn send(connection: Arc<Connection>, process: Arc<Process>, ope
         asked.into_iter().map(|part| -> BoxFuture<'_, ()> { Box::pin(ask(connection, process, part)) }),
     );
     calls.extend(
-        releases.into_iter().map(|part| -> BoxFuture<'_, ()> { Box::pin(release(connection, part)) }),
+        releases
+            .into_iter()
+            .map(|part| -> BoxFuture<'_, ()> { Box::pin(release(connection, process, part)) }),
     );
     join_all(calls).await;
 }
 
-fn share_a_call(one: &LockKey, other: &LockKey) -> bool {
-    Domain::of(one) == Domain::of(other)
+fn share_a_call(process: &Process, one: &LockKey, other: &LockKey) -> bool {
+    process.domain(one) == process.domain(other)
 }
 
 /// Adds an operation to the part with which it shares a call; the first part gets `room` for all operations.
@@ -132,12 +133,12 @@ async fn ask(connection: &Connection, process: &Process, mut part: Vec<Asked>) {
     tell(part.into_iter().map(|one| one.answer), answers);
 }
 
-async fn release(connection: &Connection, mut part: Vec<Release>) {
+async fn release(connection: &Connection, process: &Process, mut part: Vec<Release>) {
     let unsent: Vec<_> = part
         .extract_if(.., |one| one.must_follow == MustFollow::Nothing && !connection.is_usable())
         .collect();
     tell(unsent.into_iter().map(|one| one.answer), Err(Failure::not_sent()));
-    let released = node::release(connection, part.iter().map(|one| &one.id)).await;
+    let released = node::release(connection, process, part.iter().map(|one| &one.id)).await;
     let answers = released.map(|released| match released {
         Some(released) => released.into_iter().map(Ok).collect(),
         None => part.iter().map(|_| Ok(false)).collect(),

@@ -4,7 +4,7 @@ mod config;
 
 use std::{error::Error, fmt, future::Future};
 
-use super::{GroupCommit, Redis};
+use super::{CONSEQUENCE, GroupCommit, Redis, servers::Servers};
 use crate::{
     LockError,
     backend::{
@@ -95,8 +95,8 @@ impl RedisSentinel {
             format!("redis-sentinel://{address}/{}/{db}", set.name)
         });
         let names = names.collect();
-        let server = Server::watched_by(set, NAME, "no lock is granted")?;
-        Ok(Self { primary: Redis::on(server, group_commit), address, names })
+        let server = Server::watched_by(set, NAME, CONSEQUENCE)?;
+        Ok(Self { primary: Redis { servers: Servers::one(server, group_commit) }, address, names })
     }
 }
 

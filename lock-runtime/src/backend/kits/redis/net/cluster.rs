@@ -1,0 +1,429 @@
+//! A Redis Cluster: which server has which hash slots, and when that changed.
+//!
+//! All runtimes and callers of a store share one table, which is read on the library's own thread: at first use, after a
+//! server has said that a slot is elsewhere, and after a sign that a server may be gone (see [`Place::doubt`]). A caller
+//! waits for a question only if it needs a slot whose server is not known or in doubt.
+
+use std::{
+    collections::{HashMap, HashSet},
+    fmt,
+    sync::{
+        Arc, Mutex, OnceLock, RwLock,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use redis::ConnectionAddr;
+use tokio::{
+    sync::{Notify, watch},
+    task::JoinSet,
+    time::{sleep, timeout, timeout_at},
+};
+
+use super::{
+    super::{
+        config::Config,
+        slot::{SLOTS, Slot},
+    },
+    place::Place,
+    server::Server,
+    slot_table::{self, Address, SlotTable},
+};
+use crate::{
+    LockError,
+    backend::{
+        ServerStatus,
+        common::{
+            cold::cold,
+            single_flight::{Attempt, SingleFlight},
+        },
+    },
+    background,
+    sync::{lock, read, write},
+    time::{backoff::random, clock::Instant},
+};
+
+/// Upper bound on the servers that are asked for the table at the same time.
+const ASKED_AT_ONCE: usize = 5;
+/// Time for which further answers are awaited once a server has answered: a server that was cut off from the others may
+/// answer first, with a table of the past.
+const GRACE: Duration = Duration::from_millis(50);
+/// Upper bound on the time for which a caller waits for an answer while the last known server is in doubt.
+const LONGEST_DOUBT: Duration = Duration::from_millis(500);
+/// Minimum time between two questions.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Pause between two questions without a usable answer, while no caller needs a connection.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// How the servers of a cluster are found and connected to.
+#[derive(Clone, Debug)]
+pub(crate) struct ClusterSettings {
+    /// The servers in the URL, one of which is enough to find all others.
+    pub(crate) seeds: Vec<Config>,
+    /// The settings of the connections to the servers; the address is that of no server.
+    pub(crate) servers: Config,
+    /// Where servers are reached that announce another address.
+    pub(crate) addresses: HashMap<Address, Address>,
+    /// The kind of store, and the consequence of an outage, for metrics and log.
+    pub(crate) store: &'static str,
+    pub(crate) consequence: &'static str,
+}
+
+/// Creates what a store keeps for each server.
+type Make<N> = dyn Fn(Arc<Server>) -> N + Send + Sync;
+
+/// The servers of a cluster. `N` is what the store keeps for each server, such as its connections.
+pub(crate) struct Cluster<N> {
+    settings: ClusterSettings,
+    make: Box<Make<N>>,
+    /// The places of the seeds, which are only asked for the table.
+    seeds: Vec<Arc<Place>>,
+    members: Mutex<HashMap<Address, Arc<Member<N>>>>,
+    /// The server of each slot, if known.
+    slots: RwLock<Vec<Option<Arc<Member<N>>>>>,
+    /// The slots whose server said that another server has them, and when.
+    moved: Mutex<HashMap<Slot, Instant>>,
+    /// The end of the last question: when it was sent.
+    asked: SingleFlight<Instant>,
+    last_asked: AtomicU64,
+    last_moved: AtomicU64,
+    /// Notified when the table may be outdated.
+    change: Arc<Notify>,
+    is_watching: AtomicBool,
+    made: AtomicU64,
+    /// Dropped with the store, which ends the task that reads the table.
+    closing: watch::Sender<()>,
+}
+
+/// A server of the cluster.
+struct Member<N> {
+    number: u64,
+    place: Arc<Place>,
+    server: Arc<Server>,
+    node: Arc<N>,
+    /// The same server for calls behind `ASKING`, over connections of their own.
+    asking: OnceLock<Arc<N>>,
+}
+
+impl<N: Send + Sync + 'static> Cluster<N> {
+    pub(crate) fn new(
+        settings: ClusterSettings,
+        make: impl Fn(Arc<Server>) -> N + Send + Sync + 'static,
+    ) -> Result<Arc<Self>, LockError> {
+        let seeds = settings.seeds.iter().map(|seed| Place::new(seed.clone(), Instant::now()));
+        Ok(Arc::new(Self {
+            seeds: seeds.collect::<Result<_, _>>()?,
+            settings,
+            make: Box::new(make),
+            members: Mutex::default(),
+            slots: RwLock::new(vec![None; SLOTS]),
+            moved: Mutex::default(),
+            asked: SingleFlight::default(),
+            last_asked: AtomicU64::new(0),
+            last_moved: AtomicU64::new(0),
+            change: Arc::default(),
+            is_watching: AtomicBool::new(false),
+            made: AtomicU64::new(0),
+            closing: watch::Sender::new(()),
+        }))
+    }
+
+    /// Returns the settings of the connections to the servers.
+    pub(crate) fn config(&self) -> &Config {
+        &self.settings.servers
+    }
+
+    /// Returns the server of a slot; reads the table first if the server is not known, or in doubt.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(crate) async fn server(self: &Arc<Self>, slot: Slot) -> Result<Arc<N>, LockError> {
+        let found = self.at(slot);
+        if let Some(member) = &found
+            && !member.place.is_doubted()
+        {
+            return Ok(Arc::clone(&member.node));
+        }
+        cold(self.server_after_question(slot, found)).await
+    }
+
+    async fn server_after_question(
+        self: &Arc<Self>,
+        slot: Slot,
+        doubted: Option<Arc<Member<N>>>,
+    ) -> Result<Arc<N>, LockError> {
+        let asked = match &doubted {
+            // The last known server is tried if the others do not tell of another one in time.
+            Some(member) => {
+                let asked = self.ask_since(member.place.doubted_at());
+                timeout(LONGEST_DOUBT, asked).await.unwrap_or(Ok(()))
+            }
+            None => {
+                let now = Instant::now().as_nanos();
+                self.ask_since(Instant::from_nanos(now.saturating_sub(nanos(PAUSE)))).await
+            }
+        };
+        match (self.at(slot), asked) {
+            (Some(member), _) => Ok(Arc::clone(&member.node)),
+            (None, Err(error)) => Err(error),
+            (None, Ok(())) => Err(LockError::backend(format!(
+                "no server of the Redis Cluster has the hash slot {} of the lock; is the cluster set up, and does `redis-cli \
+                 --cluster check` find all slots covered?",
+                slot.number()
+            ))),
+        }
+    }
+
+    /// Returns all servers that have slots; reads the table first if none is known.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(crate) async fn servers(self: &Arc<Self>) -> Result<Vec<Arc<N>>, LockError> {
+        if lock(&self.members).is_empty() {
+            self.ask_since(Instant::from_nanos(0)).await?;
+        }
+        let mut members: Vec<_> = lock(&self.members).values().map(Arc::clone).collect();
+        members.sort_by_key(|member| member.number);
+        Ok(members.iter().map(|member| Arc::clone(&member.node)).collect())
+    }
+
+    /// Returns a number that the slots of one server have in common, as far as the table is known.
+    pub(crate) fn lane(&self, slot: Slot) -> u64 {
+        self.at(slot).map_or(0, |member| member.number)
+    }
+
+    /// Returns what is known of the servers.
+    pub(crate) fn status(&self) -> Vec<ServerStatus> {
+        let mut members: Vec<_> = lock(&self.members).values().map(Arc::clone).collect();
+        members.sort_by_key(|member| member.number);
+        members.iter().map(|member| member.server.status()).collect()
+    }
+
+    /// Records that a server has said that another server has a slot.
+    pub(crate) fn moved(&self, slot: Slot, to: &Address) -> Result<(), LockError> {
+        let (now, member) = (Instant::now(), self.member(to)?);
+        lock(&self.moved).insert(slot, now);
+        let last = write(&self.slots)[slot.number()].replace(member);
+        // The last handle to a server is not dropped under the lock.
+        drop(last);
+        // Other slots have moved, too, as a rule.
+        self.is_outdated(now);
+        Ok(())
+    }
+
+    /// Records that a server has said that the cluster takes no calls for now.
+    pub(crate) fn is_down(&self) {
+        self.is_outdated(Instant::now());
+    }
+
+    /// Returns the server at this address, for one call behind `ASKING`.
+    pub(crate) fn asking(&self, to: &Address) -> Result<Arc<N>, LockError> {
+        let member = self.member(to)?;
+        let make = || Arc::new((self.make)(member.server.asking(Arc::clone(&member.place))));
+        Ok(Arc::clone(member.asking.get_or_init(make)))
+    }
+
+    fn is_outdated(&self, since: Instant) {
+        self.last_moved.fetch_max(since.as_nanos(), Ordering::AcqRel);
+        self.change.notify_one();
+    }
+
+    fn at(&self, slot: Slot) -> Option<Arc<Member<N>>> {
+        read(&self.slots)[slot.number()].clone()
+    }
+
+    /// Returns the server that announces this address.
+    fn member(&self, announced: &Address) -> Result<Arc<Member<N>>, LockError> {
+        let mut members = lock(&self.members);
+        if let Some(member) = members.get(announced) {
+            return Ok(Arc::clone(member));
+        }
+        let (host, port) = self.settings.addresses.get(announced).unwrap_or(announced).clone();
+        let servers = &self.settings.servers;
+        let info = servers.info.clone().set_addr(ConnectionAddr::Tcp(host, port));
+        let config = Config { info, ..servers.clone() };
+        let place = Place::watched(config, Instant::now(), Some(Arc::clone(&self.change)))?;
+        let server = Server::member(Arc::clone(&place), self.settings.store, self.settings.consequence);
+        let member = Arc::new(Member {
+            number: self.made.fetch_add(1, Ordering::Relaxed),
+            place,
+            node: Arc::new((self.make)(Arc::clone(&server))),
+            server,
+            asking: OnceLock::new(),
+        });
+        members.insert(announced.clone(), Arc::clone(&member));
+        Ok(member)
+    }
+
+    /// Reads the table, unless the last question was sent after `since`.
+    async fn ask_since(self: &Arc<Self>, since: Instant) -> Result<(), LockError> {
+        let begin = |attempt| {
+            background::handle().spawn(Arc::clone(self).find(attempt));
+            Ok(())
+        };
+        let given_up = "the question for the servers of the Redis Cluster was given up";
+        self.asked.get(|asked| *asked > since, begin, given_up).await.map(drop)
+    }
+
+    async fn find(self: Arc<Self>, attempt: Attempt<Instant>) {
+        let last = Instant::from_nanos(self.last_asked.load(Ordering::Acquire));
+        sleep((last + PAUSE).saturating_duration_since(Instant::now())).await;
+        let sent = Instant::now();
+        self.last_asked.store(sent.as_nanos(), Ordering::Release);
+        let found = self.ask().await.and_then(|table| self.install(table, sent));
+        let (ended, left) = match found {
+            Ok(left) => {
+                self.watch();
+                (Ok(sent), left)
+            }
+            Err(error) => (Err(error), Vec::new()),
+        };
+        self.asked.finish(attempt, ended);
+        for member in left {
+            member.place.leave();
+            // The log comes last, because its subscriber may panic.
+            tracing::info!(
+                server = member.place.config().address(),
+                "the Redis server has no hash slots any more"
+            );
+        }
+    }
+
+    /// Asks some servers for the table, and returns the newest one.
+    async fn ask(&self) -> Result<SlotTable, LockError> {
+        let mut candidates = self.candidates().into_iter();
+        let mut questions = JoinSet::new();
+        let mut best: Option<SlotTable> = None;
+        let mut failure: Option<LockError> = None;
+        let mut end = tokio::time::Instant::now() + self.settings.servers.connect_timeout;
+        loop {
+            while best.is_none()
+                && questions.len() < ASKED_AT_ONCE
+                && let Some(place) = candidates.next()
+            {
+                questions.spawn(async move { slot_table::ask(&place).await });
+            }
+            match timeout_at(end, questions.join_next()).await {
+                Ok(Some(Ok(Ok(table)))) => {
+                    end = end.min(tokio::time::Instant::now() + GRACE);
+                    if best.as_ref().is_none_or(|best| table.is_newer_than(best)) {
+                        best = Some(table);
+                    }
+                }
+                Ok(Some(Ok(Err(error)))) => {
+                    if failure.as_ref().is_none_or(|known| !known.is_retryable()) {
+                        failure = Some(error);
+                    }
+                }
+                Ok(Some(Err(_))) => {}
+                Ok(None) | Err(_) => break,
+            }
+        }
+        let limit = self.settings.servers.connect_timeout;
+        best.ok_or_else(|| {
+            failure.unwrap_or_else(|| {
+                LockError::backend(format!("no server of the Redis Cluster has answered within {limit:?}"))
+            })
+        })
+    }
+
+    /// Returns the servers that may be asked for the table, in the order in which they are asked: the known ones, from a
+    /// random one on, those in doubt last; then those in the URL.
+    fn candidates(&self) -> Vec<Arc<Place>> {
+        let members = lock(&self.members);
+        let mut places: Vec<_> = members.values().map(|member| Arc::clone(&member.place)).collect();
+        drop(members);
+        if !places.is_empty() {
+            let first = random() as usize % places.len();
+            places.rotate_left(first);
+        }
+        places.sort_by_key(|place| place.is_doubted());
+        places.extend(self.seeds.iter().map(Arc::clone));
+        let mut seen = HashSet::new();
+        places.retain(|place| seen.insert(place.config().address()));
+        places
+    }
+
+    /// Makes a table, which was asked for at `sent`, the current one. Returns the servers that have no slots any more.
+    fn install(&self, table: SlotTable, sent: Instant) -> Result<Vec<Arc<Member<N>>>, LockError> {
+        let mut named = HashSet::new();
+        let mut slots = vec![None; SLOTS];
+        for (range, address) in table.ranges {
+            let member = self.member(&address)?;
+            member.place.confirm(sent);
+            named.insert(address);
+            for slot in range {
+                slots[usize::from(slot)] = Some(Arc::clone(&member));
+            }
+        }
+        {
+            // What a server said after the question is newer than the answer.
+            let mut moved = lock(&self.moved);
+            moved.retain(|_, when| *when > sent);
+            let mut current = write(&self.slots);
+            for slot in moved.keys() {
+                slots[slot.number()] = current[slot.number()].clone();
+            }
+            std::mem::swap(&mut *current, &mut slots);
+        }
+        // The old table is dropped outside of the lock.
+        drop(slots);
+        let moved_to: HashSet<u64> = {
+            let moved = lock(&self.moved);
+            let current = read(&self.slots);
+            moved.keys().filter_map(|slot| Some(current[slot.number()].as_ref()?.number)).collect()
+        };
+        let is_left = |address: &Address, member: &Arc<Member<N>>| {
+            !named.contains(address) && !moved_to.contains(&member.number)
+        };
+        let left =
+            lock(&self.members).extract_if(|address, member| is_left(address, member)).collect::<Vec<_>>();
+        Ok(left.into_iter().map(|(_, member)| member).collect())
+    }
+
+    /// Starts the task that reads the table when it may be outdated, unless the task runs.
+    fn watch(self: &Arc<Self>) {
+        if self.is_watching.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        // The store is not kept alive between two questions.
+        let (this, mut closing) = (Arc::downgrade(self), self.closing.subscribe());
+        let change = Arc::clone(&self.change);
+        background::handle().spawn(async move {
+            loop {
+                tokio::select! {
+                    () = change.notified() => {}
+                    _ = closing.changed() => return,
+                }
+                while let Some(cluster) = this.upgrade()
+                    && let Some(since) = cluster.outdated_since()
+                {
+                    let asked = cluster.ask_since(since).await;
+                    drop(cluster);
+                    sleep(if asked.is_ok() { PAUSE } else { RETRY }).await;
+                }
+            }
+        });
+    }
+
+    /// Returns since when the table may be outdated, if it may.
+    fn outdated_since(&self) -> Option<Instant> {
+        let asked = Instant::from_nanos(self.last_asked.load(Ordering::Acquire));
+        let moved = Instant::from_nanos(self.last_moved.load(Ordering::Acquire));
+        let members = lock(&self.members);
+        let doubted = members.values().filter(|member| member.place.is_doubted());
+        let since = doubted.map(|member| member.place.doubted_at()).max();
+        since.into_iter().chain((moved > asked).then_some(moved)).max()
+    }
+}
+
+impl<N> fmt::Debug for Cluster<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cluster").field("servers", &lock(&self.members).len()).finish_non_exhaustive()
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,248 @@
+//! The servers of a store: which one has a lock, and where a call goes that did not succeed at the first.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use super::{
+    names::Layout,
+    queue::{Line, Participant},
+    replicas::Replicas,
+};
+use crate::{
+    LockError, LockKey,
+    backend::{
+        ServerStatus,
+        kits::redis::{
+            batch::GroupCommit,
+            config::Config,
+            error::{Failure, Redirection},
+            net::{Cluster, ClusterSettings, Connections, Server},
+            slot::Slot,
+        },
+    },
+    time::{backoff::between, clock::Instant},
+};
+
+/// Upper bound on the servers to which one call is sent in a row: the servers of a cluster agree before long.
+const MAX_MOVES: u32 = 8;
+/// Bounds on the pause before a call is made again whose keys are being moved.
+const PAUSE: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(40)];
+/// Bounds on the pause before a call is made again that a cluster does not take for now.
+const PAUSE_IF_DOWN: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(150)];
+
+/// A server of a store.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) connections: Arc<Connections<Participant>>,
+    /// Where the leases are confirmed, if replicas must have them.
+    pub(crate) replicas: Option<Arc<Replicas>>,
+}
+
+impl Node {
+    fn new(server: Arc<Server>, participant: Participant) -> Self {
+        let replicas = Replicas::of(&server);
+        Self { connections: Arc::new(Connections::new(server, participant)), replicas }
+    }
+}
+
+/// The servers of a store.
+#[derive(Debug)]
+pub(crate) struct Servers {
+    participant: Participant,
+    all: All,
+}
+
+#[derive(Debug)]
+enum All {
+    One(Arc<Node>),
+    Cluster(Arc<Cluster<Node>>),
+}
+
+impl Servers {
+    /// Creates the servers of a store on one server, whose place may change.
+    pub(crate) fn one(server: Arc<Server>, group_commit: GroupCommit) -> Arc<Self> {
+        let participant = Participant::new(group_commit, Layout::ByPrefix);
+        let node = Node::new(server, participant.on_another_server());
+        Arc::new(Self { participant, all: All::One(Arc::new(node)) })
+    }
+
+    /// Creates the servers of a store on a cluster.
+    pub(crate) fn cluster(
+        settings: ClusterSettings,
+        group_commit: GroupCommit,
+    ) -> Result<Arc<Self>, LockError> {
+        let participant = Participant::new(group_commit, Layout::BySlot);
+        let ours = participant.on_another_server();
+        let make = move |server| Node::new(server, ours.on_another_server());
+        Ok(Arc::new(Self { participant, all: All::Cluster(Cluster::new(settings, make)?) }))
+    }
+
+    /// Returns this process as a participant in the queues of all servers.
+    pub(crate) fn participant(&self) -> &Participant {
+        &self.participant
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        match &self.all {
+            All::One(node) => node.connections.server().config(),
+            All::Cluster(cluster) => cluster.config(),
+        }
+    }
+
+    /// Returns the run id of the store's only server, if known.
+    pub(crate) fn run_id(&self) -> Option<Box<str>> {
+        match &self.all {
+            All::One(node) => node.connections.run_id(),
+            All::Cluster(_) => None,
+        }
+    }
+
+    /// Returns what is known of each server.
+    pub(crate) fn status(&self) -> Vec<ServerStatus> {
+        match &self.all {
+            All::One(node) => vec![node.connections.server().status()],
+            All::Cluster(cluster) => cluster.status(),
+        }
+    }
+
+    /// Returns all servers that have locks.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(crate) async fn all(&self) -> Result<Vec<Arc<Node>>, LockError> {
+        match &self.all {
+            All::One(node) => Ok(vec![Arc::clone(node)]),
+            All::Cluster(cluster) => cluster.servers().await,
+        }
+    }
+
+    /// Returns a number that the locks on one server have in common.
+    pub(crate) fn lane(&self, key: &LockKey) -> u64 {
+        match &self.all {
+            All::One(_) => 0,
+            All::Cluster(cluster) => cluster.lane(Slot::of(key.stored())),
+        }
+    }
+
+    /// Begins the way to the server that has a lock.
+    pub(crate) fn route(self: &Arc<Self>, key: &LockKey, again: Again) -> Route {
+        let slot = match &self.all {
+            All::One(_) => None,
+            All::Cluster(_) => Some(Slot::of(key.stored())),
+        };
+        let until = Instant::now() + self.config().response_timeout;
+        Route { servers: Arc::clone(self), slot, again, until, moves: 0, is_repeated: false, next: None }
+    }
+}
+
+/// When a call is made again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Again {
+    /// If it certainly was not applied.
+    IfNotApplied,
+    /// Also if it may have been applied, but its connection broke: applied twice, it does no harm.
+    IfBroken,
+}
+
+/// The way of a call, or of several calls about one lock, to the server that has the lock.
+pub(crate) struct Route {
+    servers: Arc<Servers>,
+    /// The slot of the lock in a cluster.
+    slot: Option<Slot>,
+    again: Again,
+    /// How long the call is made again while a cluster takes it only later.
+    until: Instant,
+    moves: u32,
+    is_repeated: bool,
+    /// The server to which the next call is redirected, and no other call.
+    next: Option<Arc<Node>>,
+}
+
+impl Route {
+    /// Returns the server for the next call.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(crate) async fn node(&mut self) -> Result<Arc<Node>, Failure> {
+        if let Some(next) = self.next.take() {
+            return Ok(next);
+        }
+        match (&self.servers.all, self.slot) {
+            (All::One(node), _) => Ok(Arc::clone(node)),
+            (All::Cluster(cluster), Some(slot)) => cluster.server(slot).await.map_err(Failure::Refused),
+            (All::Cluster(_), None) => unreachable!("a cluster has slots"),
+        }
+    }
+
+    /// Returns the connection for the next call.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(crate) async fn line(&mut self) -> Result<Arc<Line>, Failure> {
+        self.node().await?.connections.here().await
+    }
+
+    /// Extends the time for which a call is made again that a cluster takes only later.
+    pub(crate) fn extend(&mut self, until: Instant) {
+        self.until = self.until.max(until);
+    }
+
+    /// Returns after which pause a call with several keys is made again that has failed; `None` if it is not.
+    pub(crate) fn again_after(&mut self, failure: &Failure) -> Option<Duration> {
+        match failure {
+            // The other server takes such a call only once it has all keys of the slot.
+            Failure::Redirected(Redirection::Ask { .. }, _) => self.later(PAUSE),
+            failure => self.again_with_one_key_after(failure),
+        }
+    }
+
+    /// Returns after which pause a call with one key is made again that has failed; `None` if it is not.
+    pub(crate) fn again_with_one_key_after(&mut self, failure: &Failure) -> Option<Duration> {
+        match failure {
+            // The connection was unusable, perhaps for a long time: another one is tried once.
+            Failure::GivenUp(_) if !self.is_repeated => {
+                self.is_repeated = true;
+                Some(Duration::ZERO)
+            }
+            Failure::Disconnected(_) if self.again == Again::IfBroken && !self.is_repeated => {
+                self.is_repeated = true;
+                Some(Duration::ZERO)
+            }
+            Failure::Redirected(redirection, _) => self.redirected(redirection),
+            _ => None,
+        }
+    }
+
+    /// Returns after which pause a call is made again that a server of a cluster has refused; `None` if it is not.
+    pub(crate) fn redirected(&mut self, redirection: &Redirection) -> Option<Duration> {
+        let All::Cluster(cluster) = &self.servers.all else { return None };
+        match redirection {
+            Redirection::Later => self.later(PAUSE),
+            Redirection::Down => {
+                cluster.is_down();
+                self.later(PAUSE_IF_DOWN)
+            }
+            Redirection::Moved { .. } | Redirection::Ask { .. } if self.moves >= MAX_MOVES => None,
+            Redirection::Moved { slot, to } => {
+                self.moves += 1;
+                cluster.moved(*slot, to).ok()?;
+                Some(Duration::ZERO)
+            }
+            Redirection::Ask { to } => {
+                self.moves += 1;
+                self.next = Some(cluster.asking(to).ok()?);
+                Some(Duration::ZERO)
+            }
+        }
+    }
+
+    fn later(&mut self, pause: [Duration; 2]) -> Option<Duration> {
+        self.moves = 0;
+        (!self.until.has_passed()).then(|| between(pause))
+    }
+}
+
+impl fmt::Debug for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Route").field("slot", &self.slot).field("moves", &self.moves).finish_non_exhaustive()
+    }
+}
