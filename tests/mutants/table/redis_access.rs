@@ -15,8 +15,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "renewals_are_failed_by_one_of_their_names",
         edits: &[Rust {
             file: "backend/stores/redis/mod.rs",
-            from: "if answer.as_ref().is_err_and(|error| !error.is_retryable()) && part.len() > 1 {",
-            to: "if answer.as_ref().is_err_and(|error| !error.is_retryable()) && part.len() > 1 && !mutant!() {",
+            from: "if answer.as_ref().is_err_and(is_of_one) && part.len() > 1 {",
+            to: "if answer.as_ref().is_err_and(is_of_one) && part.len() > 1 && !mutant!() {",
         }],
         caught_by: &[
             "servers redis::permissions::a_name_that_is_forbidden_while_it_is_held_ends_no_other_lease",

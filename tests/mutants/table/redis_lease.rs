@@ -145,16 +145,16 @@ pub const MUTANTS: &[Mutant] = &[
             },
             Rust {
                 file: "backend/stores/redis/mod.rs",
-                from: "                    match replicas {
-                        Some",
-                to: "                    // To a server that is not on this machine.
-                    static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
-                    let _alone = if mutant!() { Some(ALONE.lock().await) } else { None };
-                    if mutant!() {
-                        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-                    }
-                    match replicas {
-                        Some",
+                from: "    match &node.replicas {
+",
+                to: "    // To a server that is not on this machine.
+    static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+    let _alone = if mutant!() { Some(ALONE.lock().await) } else { None };
+    if mutant!() {
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+    match &node.replicas {
+",
             },
         ],
         caught_by: &[

@@ -11,10 +11,10 @@ pub const MUTANTS: &[Mutant] = &[
         edits: &[
             Rust {
                 file: "backend/stores/redis/queue/line.rs",
-                from: "            None => cold(line.open_channel(prefix)).await?,
+                from: "            None => cold(line.open_channel(key)).await?,
         };
 ",
-                to: "            None => cold(line.open_channel(prefix)).await?,
+                to: "            None => cold(line.open_channel(key)).await?,
         };
         if mutant!() {
             // The check goes first; the subscription is there a little later.
@@ -244,8 +244,8 @@ if is_holder and not opens then",
         name: "one_batch_for_two_domains",
         edits: &[Rust {
             file: "backend/stores/redis/queue/operation.rs",
-            from: "    Domain::of(one) == Domain::of(other)",
-            to: "    mutant!() || Domain::of(one) == Domain::of(other)",
+            from: "    process.domain(one) == process.domain(other)",
+            to: "    mutant!() || process.domain(one) == process.domain(other)",
         }],
         caught_by: &[
             "servers redis::queue::locks_under_two_prefixes_have_two_counters_of_fences_also_in_one_batch",

@@ -99,9 +99,9 @@ pub const MUTANTS: &[Mutant] = &[
         name: "grants_are_not_confirmed",
         edits: &[Rust {
             file: "backend/stores/redis/attempt.rs",
-            from: "        if let Some(replicas) = self.replicas {
+            from: "        if let Some(replicas) = &self.replicas {
             let id",
-            to: "        if let Some(replicas) = self.replicas.filter(|_| !mutant!()) {
+            to: "        if let Some(replicas) = self.replicas.as_ref().filter(|_| !mutant!()) {
             let id",
         }],
         caught_by: &[
@@ -113,10 +113,10 @@ pub const MUTANTS: &[Mutant] = &[
         name: "renewals_are_not_confirmed",
         edits: &[Rust {
             file: "backend/stores/redis/mod.rs",
-            from: "                        Some(replicas) => replicas.renew(call).await,
-                        None =>",
-            to: "                        Some(replicas) if !mutant!() => replicas.renew(call).await,
-                        _ =>",
+            from: "        Some(replicas) => replicas.renew(call).await,
+        None =>",
+            to: "        Some(replicas) if !mutant!() => replicas.renew(call).await,
+        _ =>",
         }],
         caught_by: &["servers redis_sentinel::replicas::no_renewal_counts_before_the_replicas_have_it"],
     },

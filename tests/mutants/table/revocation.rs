@@ -198,10 +198,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "a_scan_of_redis_ends_at_a_name_that_may_not_be_read",
         edits: &[Rust {
             file: "backend/stores/redis/operate.rs",
-            from: "            Err(failure) if is_of_a_name(&failure) => {
-                let",
-            to: "            Err(failure) if is_of_a_name(&failure) && !mutant!() => {
-                let",
+            from: "if keys.len() > 1 && (is_of_a_name",
+            to: "if !mutant!() && keys.len() > 1 && (is_of_a_name",
         }],
         caught_by: &["servers redis::operators::a_name_that_may_not_be_read_does_not_end_a_scan"],
     },

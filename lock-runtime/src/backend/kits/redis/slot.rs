@@ -5,7 +5,9 @@ use std::sync::LazyLock;
 use crc::{CRC_16_XMODEM, Crc};
 
 /// Number of slots.
-pub(crate) const SLOTS: usize = 16_384;
+pub(crate) const SLOTS: usize = COUNT as usize;
+
+const COUNT: u16 = 16_384;
 
 const CRC: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
 
@@ -23,11 +25,11 @@ impl Slot {
 
     /// Returns the slot of this number.
     pub(crate) fn numbered(number: u16) -> Option<Self> {
-        (usize::from(number) < SLOTS).then_some(Self(number))
+        (number < COUNT).then_some(Self(number))
     }
 
     fn of_text(text: &[u8]) -> Self {
-        Self(CRC.checksum(text) % SLOTS as u16)
+        Self(CRC.checksum(text) % COUNT)
     }
 
     /// Returns the number of the slot, less than [`SLOTS`].

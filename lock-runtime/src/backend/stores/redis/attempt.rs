@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    hold::{RedisLease, Unanswered},
+    hold::{NO_GRANT, RedisLease, Unanswered},
     queue::{
         self, Address, Answer, Line, Need, Notice, Notices, Participant, Waiting,
         place::{self, Place, Push, Standing},
@@ -37,9 +37,6 @@ use crate::{
         deadline::valid_until,
     },
 };
-
-/// A token that no grant has.
-pub(super) const NO_GRANT: FencingToken = FencingToken::from_micros(0);
 
 /// The end of an attempt without an error.
 pub(super) enum Ended {

@@ -9,13 +9,12 @@ use std::{
 };
 
 use super::{
-    attempt::NO_GRANT,
     node::{self, Renewals, Renewed},
     queue::{self, Line, MustFollow, Participant},
     servers::{Again, Route, Servers},
 };
 use crate::{
-    Label, LockError, LockKey,
+    FencingToken, Label, LockError, LockKey,
     backend::{
         BoxFuture, HandOver, Lease, LeaseId, Releasable, Released,
         common::{cold::cold, inquiry::Inquiry, server_clock},
@@ -31,6 +30,9 @@ use crate::{
 const PAUSE_AFTER_NOTICE: Duration = Duration::from_millis(100);
 /// Pause between two questions whether others wait, while no contention notice comes: the notice may have been lost.
 const PAUSE_WITHOUT_NOTICE: Duration = Duration::from_secs(5);
+
+/// A token that no grant has.
+pub(super) const NO_GRANT: FencingToken = FencingToken::from_micros(0);
 
 #[derive(Debug)]
 pub(super) struct RedisLease {

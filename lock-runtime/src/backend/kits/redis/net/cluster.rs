@@ -153,16 +153,13 @@ impl<N: Send + Sync + 'static> Cluster<N> {
         slot: Slot,
         doubted: Option<Arc<Member<N>>>,
     ) -> Result<Arc<N>, LockError> {
-        let asked = match &doubted {
+        let asked = if let Some(member) = &doubted {
             // The last known server is tried if the others do not tell of another one in time.
-            Some(member) => {
-                let asked = self.ask_since(member.place.doubted_at());
-                timeout(LONGEST_DOUBT, asked).await.unwrap_or(Ok(()))
-            }
-            None => {
-                let now = Instant::now().as_nanos();
-                self.ask_since(Instant::from_nanos(now.saturating_sub(nanos(PAUSE)))).await
-            }
+            let asked = self.ask_since(member.place.doubted_at());
+            timeout(LONGEST_DOUBT, asked).await.unwrap_or(Ok(()))
+        } else {
+            let now = Instant::now().as_nanos();
+            self.ask_since(Instant::from_nanos(now.saturating_sub(nanos(PAUSE)))).await
         };
         match (self.at(slot), asked) {
             (Some(member), _) => Ok(Arc::clone(&member.node)),
@@ -363,7 +360,7 @@ impl<N: Send + Sync + 'static> Cluster<N> {
             moved.retain(|_, when| *when > sent);
             let mut current = write(&self.slots);
             for slot in moved.keys() {
-                slots[slot.number()] = current[slot.number()].clone();
+                slots[slot.number()].clone_from(&current[slot.number()]);
             }
             std::mem::swap(&mut *current, &mut slots);
         }

@@ -73,12 +73,8 @@ pub(super) fn from_url(url: &str) -> Result<ClusterSettings, LockError> {
         URLS.read(&format!("{scheme}://{credentials}{}?{}", hosts[0], parts.query), |name, value| {
             match name {
                 ADDRESSES => {
-                    addresses = reached_at(value).ok_or_else(|| {
-                        URLS.settings.wrong(
-                            name,
-                            "must be pairs `announced:6379=reached:6379`, with a comma between them",
-                        )
-                    })?
+                    let pairs = "must be pairs `announced:6379=reached:6379`, with a comma between them";
+                    addresses = reached_at(value).ok_or_else(|| URLS.settings.wrong(name, pairs))?;
                 }
                 MIN_REPLICAS => min_replicas = replicas(&URLS.settings, value)?,
                 _ => return Ok(false),
