@@ -352,6 +352,9 @@ impl<'a> Attempt<'a> {
     fn answered(&mut self, want: Need, answer: &Result<Option<Answer>, Failure>) {
         if answer.as_ref().err().is_none_or(Failure::is_definite) {
             self.unanswered = None;
+            if answer.is_ok() {
+                self.route.arrived();
+            }
             // A place remains, whatever became of its poll.
             self.open = want == Need::Place || matches!(answer, Ok(Some(_)));
         }

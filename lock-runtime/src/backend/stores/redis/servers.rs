@@ -181,6 +181,11 @@ impl Route {
         self.node().await?.connections.here().await
     }
 
+    /// Records that a call has reached the server that has the lock.
+    pub(crate) fn arrived(&mut self) {
+        self.moves = 0;
+    }
+
     /// Extends the time for which a call is made again that a cluster takes only later.
     pub(crate) fn extend(&mut self, until: Instant) {
         self.until = self.until.max(until);

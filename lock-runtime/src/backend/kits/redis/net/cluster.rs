@@ -44,15 +44,17 @@ use crate::{
     time::{backoff::random, clock::Instant},
 };
 
-/// Upper bound on the servers that are asked for the table at the same time.
-const ASKED_AT_ONCE: usize = 5;
+/// Number of servers that are asked for the table at the same time.
+const ASKED_AT_ONCE: usize = 3;
+/// Time without an answer after which one more server is asked.
+const ONE_MORE: Duration = Duration::from_millis(100);
 /// Time for which further answers are awaited once a server has answered: a server that was cut off from the others may
 /// answer first, with a table of the past.
 const GRACE: Duration = Duration::from_millis(50);
 /// Upper bound on the time for which a caller waits for an answer while the last known server is in doubt.
 const LONGEST_DOUBT: Duration = Duration::from_millis(500);
 /// Minimum time between two questions.
-const PAUSE: Duration = Duration::from_millis(100);
+const PAUSE: Duration = Duration::from_millis(200);
 /// Pause between two questions without a usable answer, while no caller needs a connection.
 const RETRY: Duration = Duration::from_millis(500);
 
@@ -124,7 +126,7 @@ impl<N: Send + Sync + 'static> Cluster<N> {
             last_moved: AtomicU64::new(0),
             change: Arc::default(),
             is_watching: AtomicBool::new(false),
-            made: AtomicU64::new(0),
+            made: AtomicU64::new(1),
             closing: watch::Sender::new(()),
         }))
     }
@@ -185,7 +187,7 @@ impl<N: Send + Sync + 'static> Cluster<N> {
         Ok(members.iter().map(|member| Arc::clone(&member.node)).collect())
     }
 
-    /// Returns a number that the slots of one server have in common, as far as the table is known.
+    /// Returns a number that the slots of one server have in common; 0 if the server is not known.
     pub(crate) fn lane(&self, slot: Slot) -> u64 {
         self.at(slot).map_or(0, |member| member.number)
     }
@@ -268,7 +270,7 @@ impl<N: Send + Sync + 'static> Cluster<N> {
         sleep((last + PAUSE).saturating_duration_since(Instant::now())).await;
         let sent = Instant::now();
         self.last_asked.store(sent.as_nanos(), Ordering::Release);
-        let found = self.ask().await.and_then(|table| self.install(table, sent));
+        let found = self.ask().await.map(|table| self.install(table, sent));
         let (ended, left) = match found {
             Ok(left) => {
                 self.watch();
@@ -291,17 +293,20 @@ impl<N: Send + Sync + 'static> Cluster<N> {
     async fn ask(&self) -> Result<SlotTable, LockError> {
         let mut candidates = self.candidates().into_iter();
         let mut questions = JoinSet::new();
+        let mut at_once = ASKED_AT_ONCE;
         let mut best: Option<SlotTable> = None;
         let mut failure: Option<LockError> = None;
         let mut end = tokio::time::Instant::now() + self.settings.servers.connect_timeout;
         loop {
             while best.is_none()
-                && questions.len() < ASKED_AT_ONCE
+                && questions.len() < at_once
                 && let Some(place) = candidates.next()
             {
                 questions.spawn(async move { slot_table::ask(&place).await });
             }
-            match timeout_at(end, questions.join_next()).await {
+            let one_more = (tokio::time::Instant::now() + ONE_MORE).min(end);
+            let has_more = best.is_none() && candidates.len() > 0;
+            match timeout_at(if has_more { one_more } else { end }, questions.join_next()).await {
                 Ok(Some(Ok(Ok(table)))) => {
                     end = end.min(tokio::time::Instant::now() + GRACE);
                     if best.as_ref().is_none_or(|best| table.is_newer_than(best)) {
@@ -314,6 +319,7 @@ impl<N: Send + Sync + 'static> Cluster<N> {
                     }
                 }
                 Ok(Some(Err(_))) => {}
+                Err(_) if has_more && one_more < end => at_once += 1,
                 Ok(None) | Err(_) => break,
             }
         }
@@ -343,11 +349,17 @@ impl<N: Send + Sync + 'static> Cluster<N> {
     }
 
     /// Makes a table, which was asked for at `sent`, the current one. Returns the servers that have no slots any more.
-    fn install(&self, table: SlotTable, sent: Instant) -> Result<Vec<Arc<Member<N>>>, LockError> {
+    fn install(&self, table: SlotTable, sent: Instant) -> Vec<Arc<Member<N>>> {
         let mut named = HashSet::new();
         let mut slots = vec![None; SLOTS];
         for (range, address) in table.ranges {
-            let member = self.member(&address)?;
+            let member = match self.member(&address) {
+                Ok(member) => member,
+                Err(error) => {
+                    tracing::warn!(host = address.0, port = address.1, %error, "a Redis server is not used");
+                    continue;
+                }
+            };
             member.place.confirm(sent);
             named.insert(address);
             for slot in range {
@@ -376,7 +388,7 @@ impl<N: Send + Sync + 'static> Cluster<N> {
         };
         let left =
             lock(&self.members).extract_if(|address, member| is_left(address, member)).collect::<Vec<_>>();
-        Ok(left.into_iter().map(|(_, member)| member).collect())
+        left.into_iter().map(|(_, member)| member).collect()
     }
 
     /// Starts the task that reads the table when it may be outdated, unless the task runs.
