@@ -307,7 +307,7 @@ pub fn other_user() -> Option<(u32, u32)> {
 /// The folder of a new server; it does not exist yet.
 fn new_folder() -> PathBuf {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
-    processes::folder().join(format!("postgres-{}", NUMBER.fetch_add(1, Ordering::Relaxed)))
+    processes::folder_of_data().join(format!("postgres-{}", NUMBER.fetch_add(1, Ordering::Relaxed)))
 }
 
 /// Makes a folder that belongs to the user of PostgreSQL's programs.
@@ -322,7 +322,7 @@ fn make_folder(folder: &Path) {
 fn template() -> &'static Path {
     static TEMPLATE: OnceLock<PathBuf> = OnceLock::new();
     TEMPLATE.get_or_init(|| {
-        let folder = processes::folder().join("postgres-template");
+        let folder = processes::folder_of_data().join("postgres-template");
         make_folder(&folder);
         let made = program("initdb")
             .args([
@@ -378,6 +378,8 @@ fn launch(folder: &Path, settings: &[String], clock: Option<&Clock>) -> Process 
             // Small: there are many servers.
             "shared_buffers=8MB",
             "autovacuum=off",
+            // Not in a place that a killed server would leave full.
+            "dynamic_shared_memory_type=mmap",
             "wal_level=minimal",
             "max_wal_senders=0",
             "max_logical_replication_workers=0",

@@ -13,6 +13,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::fs::statvfs;
+
 const SCRIPT: &str = r#"
 trap '' HUP INT TERM
 pids=
@@ -70,6 +72,16 @@ pub fn folder() -> PathBuf {
 /// The same, in memory where the system has a file system there: for servers that write each request to the disk.
 pub fn folder_in_memory() -> PathBuf {
     guardian().folder_in_memory.clone()
+}
+
+/// The folder for the data of a server that is not large: in memory if there is room for many of them, because a busy disk
+/// would keep a server from answering for a second.
+pub fn folder_of_data() -> PathBuf {
+    const ROOM: u64 = 2 << 30;
+    static IS_ROOMY: OnceLock<bool> = OnceLock::new();
+    let in_memory = folder_in_memory();
+    let is_roomy = || statvfs(&in_memory).is_ok_and(|there| there.f_bavail * there.f_frsize >= ROOM);
+    if *IS_ROOMY.get_or_init(is_roomy) { in_memory } else { folder() }
 }
 
 fn tell(what: &str, pid: u32) {
