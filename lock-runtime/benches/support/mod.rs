@@ -144,7 +144,21 @@ where
     F: Fn(usize, usize) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = ()> + Send,
 {
-    let (server_before, client_before) = (server.cpu(), own_cpu());
+    round_with(|| server.cpu(), tasks, length, cycle).await
+}
+
+/// Runs a [`round`], in which `server_cpu` tells the CPU time that the servers have used so far.
+pub(crate) async fn round_with<F, Fut>(
+    server_cpu: impl Fn() -> Duration,
+    tasks: usize,
+    length: Duration,
+    cycle: F,
+) -> Round
+where
+    F: Fn(usize, usize) -> Fut + Clone + Send + Sync + 'static,
+    Fut: Future<Output = ()> + Send,
+{
+    let (server_before, client_before) = (server_cpu(), own_cpu());
     let start = Instant::now();
     let mut running = tokio::task::JoinSet::new();
     for task in 0..tasks {
@@ -167,7 +181,7 @@ where
         cycles: latencies.len(),
         took: start.elapsed(),
         latencies,
-        server_cpu: server.cpu().saturating_sub(server_before),
+        server_cpu: server_cpu().saturating_sub(server_before),
         client_cpu: own_cpu().saturating_sub(client_before),
         relay_cpu: Duration::ZERO,
     }

@@ -107,6 +107,11 @@ impl Process {
         Domain::of(key, self.layout)
     }
 
+    /// Returns the slot of a lock, if locks in different slots share no call.
+    pub(crate) fn slot(&self, key: &LockKey) -> Option<Slot> {
+        self.domain(key).slot
+    }
+
     /// Returns the text of an owner, `1x:<signature>:<inbox>:<token>`. The signature has the label, and no colon.
     pub(crate) fn owner(&self, mode: Mode, label: &Label, owner: OwnerToken) -> impl Display {
         written(move |f| {

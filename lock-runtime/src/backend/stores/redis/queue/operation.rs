@@ -17,7 +17,7 @@ use crate::{
     Label, LockKey,
     backend::{
         BoxFuture, LeaseId,
-        kits::redis::{batch::join_all, error::Failure, net::Connection},
+        kits::redis::{batch::join_all, error::Failure, net::Connection, slot::Slot},
     },
     time::clock::Instant,
 };
@@ -62,31 +62,31 @@ pub(crate) enum MustFollow {
 /// Sends a batch, and gives each caller its answer.
 pub(crate) async fn send(connection: Arc<Connection>, process: Arc<Process>, operations: Vec<Operation>) {
     let (connection, process, room) = (&*connection, &*process, operations.len());
-    let (mut asked, mut releases) = (Vec::new(), Vec::new());
+    let (mut asked, mut releases) = (Parts::with_room(room), Parts::with_room(room));
     for operation in operations {
         match operation {
-            Operation::Ask(one) => put(&mut asked, room, one, |one, other| {
+            Operation::Ask(one) => asked.put(process.slot(&one.id.key), one, |one, other| {
                 one.polled_at.is_some() == other.polled_at.is_some()
                     && one.id.mode == other.id.mode
                     && share_a_call(process, &one.id.key, &other.id.key)
             }),
             Operation::Release(release) => {
-                put(&mut releases, room, release, |one, other| {
-                    share_a_call(process, &one.id.key, &other.id.key)
-                });
+                let slot = process.slot(&release.id.key);
+                releases.put(slot, release, |one, other| share_a_call(process, &one.id.key, &other.id.key));
             }
         }
     }
+    let (asked, releases) = (asked.parts, releases.parts);
     // All calls are sent before the first answer; releases come last, because a release may belong to an acquisition of
     // the same batch.
     let mut calls: Vec<BoxFuture<'_, ()>> = Vec::with_capacity(asked.len() + releases.len());
     calls.extend(
-        asked.into_iter().map(|part| -> BoxFuture<'_, ()> { Box::pin(ask(connection, process, part)) }),
+        asked.into_iter().map(|(_, part)| -> BoxFuture<'_, ()> { Box::pin(ask(connection, process, part)) }),
     );
     calls.extend(
         releases
             .into_iter()
-            .map(|part| -> BoxFuture<'_, ()> { Box::pin(release(connection, process, part)) }),
+            .map(|(_, part)| -> BoxFuture<'_, ()> { Box::pin(release(connection, process, part)) }),
     );
     join_all(calls).await;
 }
@@ -95,14 +95,32 @@ fn share_a_call(process: &Process, one: &LockKey, other: &LockKey) -> bool {
     process.domain(one) == process.domain(other)
 }
 
-/// Adds an operation to the part with which it shares a call; the first part gets `room` for all operations.
-fn put<T>(parts: &mut Vec<Vec<T>>, room: usize, operation: T, share_a_call: impl Fn(&T, &T) -> bool) {
-    if let Some(part) = parts.iter_mut().find(|part| share_a_call(&part[0], &operation)) {
-        return part.push(operation);
+/// The operations of a batch, by the calls that they share, each with the slot of its locks where calls have one.
+struct Parts<T> {
+    parts: Vec<(Option<Slot>, Vec<T>)>,
+    /// Number of operations in the batch, for which the first part has room.
+    room: usize,
+}
+
+impl<T> Parts<T> {
+    fn with_room(room: usize) -> Self {
+        Self { parts: Vec::new(), room }
     }
-    let mut part = Vec::with_capacity(if parts.is_empty() { room } else { 1 });
-    part.push(operation);
-    parts.push(part);
+
+    /// Adds an operation to the part with which it shares a call. The slots are compared first, because a batch may have
+    /// as many parts as operations.
+    fn put(&mut self, slot: Option<Slot>, operation: T, share_a_call: impl Fn(&T, &T) -> bool) {
+        let shares = |(other, part): &&mut (Option<Slot>, Vec<T>)| {
+            *other == slot && share_a_call(&part[0], &operation)
+        };
+        if let Some((_, part)) = self.parts.iter_mut().find(shares) {
+            return part.push(operation);
+        }
+        let is_first = self.parts.is_empty() && slot.is_none();
+        let mut part = Vec::with_capacity(if is_first { self.room } else { 1 });
+        part.push(operation);
+        self.parts.push((slot, part));
+    }
 }
 
 async fn ask(connection: &Connection, process: &Process, mut part: Vec<Asked>) {
