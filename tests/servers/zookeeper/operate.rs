@@ -1,6 +1,13 @@
 //! What operators see of the locks on a ZooKeeper server, and how they take a lock from its holder.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
 
 use lock_runtime::{LockErrorKind, LockGuard, LockManager, backend::LockState};
 use tokio::time::timeout;
@@ -208,6 +215,49 @@ async fn a_scan_of_more_nodes_than_the_limit_says_so() {
     assert!(error.to_string().contains("100001") && error.to_string().contains("100000"), "{error}");
     assert!(locks.inspect("k").await.unwrap().is_held());
     guard.release().await.unwrap();
+}
+
+/// How long the requests of another client take while a scan reads many locks, and without one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "long; for figures"]
+async fn the_requests_of_others_during_a_scan() {
+    for count in [10_000, 25_000, 50_000] {
+        let server = ZooKeeperServer::start("");
+        let (mut admin, mut other) = (admin(&server), admin(&server));
+        admin.create("/many", b"", zk::PERSISTENT).unwrap().unwrap();
+        for first in (0..count).step_by(1_000) {
+            let nodes: Vec<_> = (first..first + 1_000).map(|number| format!("/many/lock:{number}")).collect();
+            admin.create_all(&nodes, zk::PERSISTENT).unwrap().unwrap();
+            let holders: Vec<_> = nodes.iter().map(|node| format!("{node}/_c_x-lock-")).collect();
+            admin.create_all(&holders, zk::EPHEMERAL_SEQUENTIAL).unwrap().unwrap();
+        }
+        let locks = LockManager::connect(&url(&server.address().to_string(), "/many")).await.unwrap();
+        let ends = Arc::new(AtomicBool::new(false));
+        let has_ended = Arc::clone(&ends);
+        let before = slowest(&mut other, || true);
+        let asking = std::thread::spawn(move || slowest(&mut other, || has_ended.load(Ordering::Relaxed)));
+        let began = Instant::now();
+        let found = scan(&locks, "").await.map(|found| found.len());
+        ends.store(true, Ordering::Relaxed);
+        let during = asking.join().unwrap();
+        println!(
+            "{count} locks: {found:?} in {:?}; the slowest requests of another client: {before:?} before, {during:?} \
+             meanwhile",
+            began.elapsed()
+        );
+    }
+}
+
+/// The median, the 99th percentile and the maximum of the times of requests, until `ends`.
+fn slowest(client: &mut Client, ends: impl Fn() -> bool) -> [Duration; 3] {
+    let mut took = Vec::new();
+    while took.len() < 5_000 || !ends() {
+        let asked = Instant::now();
+        client.data("/many").unwrap().unwrap();
+        took.push(asked.elapsed());
+    }
+    took.sort();
+    [took[took.len() / 2], took[took.len() * 99 / 100], took[took.len() - 1]]
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
