@@ -20,6 +20,9 @@ pub mod migration {}
 #[doc = include_str!("operation.md")]
 pub mod operation {}
 
+#[doc = include_str!("redis_topologies.md")]
+pub mod redis_topologies {}
+
 #[doc = include_str!("safety.md")]
 pub mod safety {}
 

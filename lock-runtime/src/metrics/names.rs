@@ -91,5 +91,6 @@ pub(super) const CONNECTION_UP: Metric = Metric {
     name: "lock_connection_up",
     kind: Kind::Gauge,
     labels: &["store", "server"],
-    help: "1 while the server of a store can be reached, 0 while it cannot",
+    help: "1 while the server of a store can be reached, 0 while it cannot, not a number (`NaN`) once it no longer belongs to the \
+           store, as a server that has left a Redis Cluster",
 };

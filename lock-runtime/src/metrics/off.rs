@@ -36,7 +36,7 @@ impl Metrics {
     }
 }
 
-pub(crate) fn connection(_store: &'static str, _server: &str, _is_up: bool) {}
+pub(crate) fn connection(_store: &'static str, _server: &str, _is_up: Option<bool>) {}
 
 #[expect(clippy::unused_self, reason = "the interface of `on.rs`")]
 impl Meter {

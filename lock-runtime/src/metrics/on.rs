@@ -87,13 +87,14 @@ fn guarded<T>(call: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(call)).ok()
 }
 
-/// Records whether a server of this kind of store can be reached.
-pub(crate) fn connection(store: &'static str, server: &str, is_up: bool) {
+/// Records whether a server of this kind of store can be reached; none for a server that no longer belongs to the store.
+pub(crate) fn connection(store: &'static str, server: &str, is_up: Option<bool>) {
     let record = |recorder: &dyn Recorder| {
         describe(recorder, &CONNECTION_UP);
         let labels = [Label::from_static_parts("store", store), Label::new("server", server.to_owned())];
         let key = Key::from_parts(CONNECTION_UP.name, labels.to_vec());
-        recorder.register_gauge(&key, &METADATA).set(if is_up { 1.0 } else { 0.0 });
+        let value = is_up.map_or(f64::NAN, |is_up| if is_up { 1.0 } else { 0.0 });
+        recorder.register_gauge(&key, &METADATA).set(value);
     };
     guarded(|| with_recorder(record));
 }

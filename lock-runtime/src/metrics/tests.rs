@@ -344,6 +344,6 @@ async fn a_recorder_that_panics_harms_no_lock() {
         let metrics = Metrics::of("other");
         drop(metrics.in_doubt("other"));
         metrics.meter("other", "exclusive").renewed(Renewed::Yes, MS);
-        connection("other", "server", true);
+        connection("other", "server", Some(true));
     }
 }

@@ -41,6 +41,8 @@ enum State {
         /// The latest error.
         error: LockError,
     },
+    /// The server no longer belongs to the store.
+    Left,
 }
 
 impl Outage {
@@ -74,6 +76,7 @@ impl Outage {
         let now = Instant::now();
         let is_news = match &mut *state {
             State::Reached(since) if *since > began => return,
+            State::Left => return,
             State::Reached(_) => {
                 *state = State::Away { since: now, refused, error: error.clone() };
                 true
@@ -89,7 +92,7 @@ impl Outage {
             return;
         }
         // Under the mutex, so that the last change is the one that is recorded last.
-        metrics::connection(self.store, &self.address, false);
+        metrics::connection(self.store, &self.address, Some(false));
         drop(state);
         let Self { product, address, consequence, .. } = self;
         if refused {
@@ -127,9 +130,17 @@ impl Outage {
             .with_connection(moment(&self.reached))
             .with_last_answer(moment(&self.answered));
         match &*state {
-            State::Reached(_) => status,
+            State::Reached(_) | State::Left => status,
             State::Away { since, error, .. } => status.with_outage(*since, error.clone()),
         }
+    }
+
+    /// Records that the server no longer belongs to the store: whether it can be reached is not told any more.
+    #[cfg(feature = "redis")]
+    pub(crate) fn server_left(&self) {
+        let mut state = lock(&self.state);
+        *state = State::Left;
+        metrics::connection(self.store, &self.address, None);
     }
 
     /// Records that the store was reached.
@@ -140,7 +151,10 @@ impl Outage {
         if self.reached.load(Ordering::Relaxed) == 0 {
             self.reached.store(now.as_nanos(), Ordering::Relaxed);
         }
-        metrics::connection(self.store, &self.address, true);
+        if matches!(*state, State::Left) {
+            return;
+        }
+        metrics::connection(self.store, &self.address, Some(true));
         if let State::Away { since, .. } = *state {
             *state = State::Reached(now);
             drop(state);
@@ -184,6 +198,19 @@ mod tests {
         outage.ends();
         let status = outage.status();
         assert!(status.is_reachable() && status.outage_for().is_none() && status.error().is_none());
+    }
+
+    #[cfg(feature = "redis")]
+    #[test]
+    fn nothing_is_told_of_a_server_that_has_left() {
+        let outage = outage();
+        outage.begins(Instant::now(), &failure("away"));
+        outage.server_left();
+        assert!(outage.status().error().is_none());
+        outage.begins(Instant::now(), &failure("away again"));
+        assert!(outage.status().error().is_none());
+        outage.ends();
+        assert!(matches!(*lock(&outage.state), State::Left));
     }
 
     #[test]

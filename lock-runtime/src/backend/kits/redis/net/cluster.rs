@@ -281,6 +281,7 @@ impl<N: Send + Sync + 'static> Cluster<N> {
         self.asked.finish(attempt, ended);
         for member in left {
             member.place.leave();
+            member.server.outage().server_left();
             // The log comes last, because its subscriber may panic.
             tracing::info!(
                 server = member.place.config().address(),
