@@ -234,7 +234,7 @@ impl Route {
             }
             Redirection::Ask { to } => {
                 self.moves += 1;
-                self.next = Some(cluster.asking(to).ok()?);
+                self.next = Some(cluster.asking(self.slot?, to).ok()?);
                 Some(Duration::ZERO)
             }
         }

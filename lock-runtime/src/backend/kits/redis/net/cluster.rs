@@ -57,6 +57,9 @@ const LONGEST_DOUBT: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(200);
 /// Pause between two questions without a usable answer, while no caller needs a connection.
 const RETRY: Duration = Duration::from_millis(500);
+/// Time for which a slot counts as being moved since a server said so last: longer than the renewals of most leases are
+/// apart.
+const IN_TRANSIT: Duration = Duration::from_secs(60);
 
 /// How the servers of a cluster are found and connected to.
 #[derive(Clone, Debug)]
@@ -86,6 +89,8 @@ pub(crate) struct Cluster<N> {
     slots: RwLock<Vec<Option<Arc<Member<N>>>>>,
     /// The slots whose server said that another server has them, and when.
     moved: Mutex<HashMap<Slot, Instant>>,
+    /// The slots that are being moved, the number of the server to which each goes, and when that was said last.
+    in_transit: Mutex<HashMap<Slot, (u64, Instant)>>,
     /// The end of the last question: when it was sent.
     asked: SingleFlight<Instant>,
     last_asked: AtomicU64,
@@ -121,6 +126,7 @@ impl<N: Send + Sync + 'static> Cluster<N> {
             members: Mutex::default(),
             slots: RwLock::new(vec![None; SLOTS]),
             moved: Mutex::default(),
+            in_transit: Mutex::default(),
             asked: SingleFlight::default(),
             last_asked: AtomicU64::new(0),
             last_moved: AtomicU64::new(0),
@@ -187,8 +193,13 @@ impl<N: Send + Sync + 'static> Cluster<N> {
         Ok(members.iter().map(|member| Arc::clone(&member.node)).collect())
     }
 
-    /// Returns a number that the slots of one server have in common; 0 if the server is not known.
+    /// Returns a number that the slots of one server have in common; 0 if the server is not known. A slot that is being
+    /// moved has a number of its own, because some of its calls go to another server.
     pub(crate) fn lane(&self, slot: Slot) -> u64 {
+        let said = lock(&self.in_transit).get(&slot).map(|(_, said)| *said);
+        if said.is_some_and(|said| !(said + IN_TRANSIT).has_passed()) {
+            return 1 << 32 | slot.number() as u64;
+        }
         self.at(slot).map_or(0, |member| member.number)
     }
 
@@ -201,9 +212,14 @@ impl<N: Send + Sync + 'static> Cluster<N> {
 
     /// Records that a server has said that another server has a slot.
     pub(crate) fn moved(&self, slot: Slot, to: &Address) -> Result<(), LockError> {
-        let (now, member) = (Instant::now(), self.member(to)?);
-        lock(&self.moved).insert(slot, now);
-        let last = write(&self.slots)[slot.number()].replace(member);
+        let now = Instant::now();
+        let last = {
+            // While this is locked, no server leaves.
+            let mut moved = lock(&self.moved);
+            let member = self.member(to)?;
+            moved.insert(slot, now);
+            write(&self.slots)[slot.number()].replace(member)
+        };
         // The last handle to a server is not dropped under the lock.
         drop(last);
         // Other slots have moved, too, as a rule.
@@ -216,9 +232,14 @@ impl<N: Send + Sync + 'static> Cluster<N> {
         self.is_outdated(Instant::now());
     }
 
-    /// Returns the server at this address, for one call behind `ASKING`.
-    pub(crate) fn asking(&self, to: &Address) -> Result<Arc<N>, LockError> {
-        let member = self.member(to)?;
+    /// Returns the server at this address, to which a slot is being moved, for one call behind `ASKING`.
+    pub(crate) fn asking(&self, slot: Slot, to: &Address) -> Result<Arc<N>, LockError> {
+        let member = {
+            let mut in_transit = lock(&self.in_transit);
+            let member = self.member(to)?;
+            in_transit.insert(slot, (member.number, Instant::now()));
+            member
+        };
         let make = || Arc::new((self.make)(member.server.asking(Arc::clone(&member.place))));
         Ok(Arc::clone(member.asking.get_or_init(make)))
     }
@@ -367,25 +388,30 @@ impl<N: Send + Sync + 'static> Cluster<N> {
                 slots[usize::from(slot)] = Some(Arc::clone(&member));
             }
         }
+        // The old table is dropped after the lock.
+        let mut moved = lock(&self.moved);
+        // What a server said after the question is newer than the answer.
+        moved.retain(|_, when| *when > sent);
+        let mut in_use = HashSet::new();
         {
-            // What a server said after the question is newer than the answer.
-            let mut moved = lock(&self.moved);
-            moved.retain(|_, when| *when > sent);
             let mut current = write(&self.slots);
             for slot in moved.keys() {
                 slots[slot.number()].clone_from(&current[slot.number()]);
+                in_use.extend(slots[slot.number()].as_ref().map(|member| member.number));
             }
             std::mem::swap(&mut *current, &mut slots);
         }
-        // The old table is dropped outside of the lock.
-        drop(slots);
-        let moved_to: HashSet<u64> = {
-            let moved = lock(&self.moved);
-            let current = read(&self.slots);
-            moved.keys().filter_map(|slot| Some(current[slot.number()].as_ref()?.number)).collect()
-        };
+        // A server to which the first slot is being moved is in no table yet.
+        let mut in_transit = lock(&self.in_transit);
+        in_transit.retain(|_, (_, said)| !(*said + IN_TRANSIT).has_passed());
+        let importing: HashSet<u64> = in_transit.values().map(|(to, _)| *to).collect();
+        let known: Vec<_> = lock(&self.members).values().map(Arc::clone).collect();
+        for member in known.iter().filter(|member| importing.contains(&member.number)) {
+            member.place.confirm(sent);
+        }
+        in_use.extend(importing);
         let is_left = |address: &Address, member: &Arc<Member<N>>| {
-            !named.contains(address) && !moved_to.contains(&member.number)
+            !named.contains(address) && !in_use.contains(&member.number)
         };
         let left =
             lock(&self.members).extract_if(|address, member| is_left(address, member)).collect::<Vec<_>>();
