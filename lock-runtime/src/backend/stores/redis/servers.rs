@@ -22,9 +22,9 @@ use crate::{
     time::{backoff::between, clock::Instant},
 };
 
-/// Upper bound on the servers to which one call is sent in a row: the servers of a cluster agree before long.
+/// Upper bound on the servers to which one call is sent without a pause: the servers of a cluster agree before long.
 const MAX_MOVES: u32 = 8;
-/// Bounds on the pause before a call is made again whose keys are being moved.
+/// Bounds on the pause before a call is made again whose keys are being moved, or about which the servers do not agree.
 const PAUSE: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(40)];
 /// Bounds on the pause before a call is made again that a cluster does not take for now.
 const PAUSE_IF_DOWN: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(150)];
@@ -226,18 +226,24 @@ impl Route {
                 cluster.is_down();
                 self.later(PAUSE_IF_DOWN)
             }
-            Redirection::Moved { .. } | Redirection::Ask { .. } if self.moves >= MAX_MOVES => None,
             Redirection::Moved { slot, to } => {
-                self.moves += 1;
                 cluster.moved(*slot, to).ok()?;
-                Some(Duration::ZERO)
+                self.sent_on()
             }
             Redirection::Ask { to } => {
-                self.moves += 1;
                 self.next = Some(cluster.asking(self.slot?, to).ok()?);
-                Some(Duration::ZERO)
+                self.sent_on()
             }
         }
+    }
+
+    /// Counts that a call is sent on to another server. Servers that send it back and forth do not agree yet.
+    fn sent_on(&mut self) -> Option<Duration> {
+        if self.moves >= MAX_MOVES {
+            return self.later(PAUSE);
+        }
+        self.moves += 1;
+        Some(Duration::ZERO)
     }
 
     fn later(&mut self, pause: [Duration; 2]) -> Option<Duration> {
@@ -249,5 +255,42 @@ impl Route {
 impl fmt::Debug for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Route").field("slot", &self.slot).field("moves", &self.moves).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    /// While the servers do not agree, or a waiter outlasts many moves of its slot.
+    #[test]
+    fn a_call_that_is_sent_on_again_and_again_is_made_with_pauses_until_its_limit() {
+        let config = Config::from_url("redis://127.0.0.1:1?response_timeout=50ms").expect("valid");
+        let settings = ClusterSettings {
+            seeds: vec![config.clone()],
+            servers: config,
+            addresses: HashMap::default(),
+            store: "",
+            consequence: "",
+        };
+        let servers = Servers::cluster(settings, GroupCommit::Never).expect("valid");
+        let key = LockKey::new("k").expect("valid");
+        let mut route = servers.route(&key, Again::IfNotApplied);
+        let mut pauses = 0;
+        for number in 0..40 * MAX_MOVES {
+            let to = ("127.0.0.1".to_owned(), if number % 2 == 0 { 1 } else { 2 });
+            let moved = Redirection::Moved { slot: Slot::of(key.stored()), to };
+            let again = route.redirected(&moved).expect("it is within its limit");
+            pauses += u32::from(!again.is_zero());
+        }
+        assert!((30..=40).contains(&pauses), "{pauses}");
+        std::thread::sleep(Duration::from_millis(60));
+        let again = |route: &mut Route| {
+            let to = ("127.0.0.1".to_owned(), 1);
+            route.redirected(&Redirection::Moved { slot: Slot::of(key.stored()), to })
+        };
+        assert!((0..=MAX_MOVES).any(|_| again(&mut route).is_none()), "it is over");
     }
 }
