@@ -83,8 +83,20 @@ impl RedisLease {
     /// # Cancel safety
     /// Cancel safe.
     async fn has_queue(&self) -> Option<bool> {
-        let line = self.route().line().await.ok()?;
-        queue::exists(line.connection(), &self.id.key).await.ok()
+        let mut route = self.route();
+        loop {
+            let answer = match route.line().await {
+                Ok(line) => queue::exists(line.connection(), &self.id.key).await,
+                Err(failure) => Err(failure),
+            };
+            match answer {
+                Ok(exists) => return Some(exists),
+                Err(failure) => {
+                    let pause = route.again_with_one_key_after(&failure)?;
+                    clock::sleep_until(Instant::now() + pause).await;
+                }
+            }
+        }
     }
 
     /// Returns how long a lock without a queue is to be left open to clients that do not queue.
