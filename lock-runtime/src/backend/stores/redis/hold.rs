@@ -189,12 +189,15 @@ impl RedisLease {
                 self.release_unanswered.store(true, Ordering::Release);
             }
         })?;
-        Ok(match answer.first() {
-            Some(Renewed::Yes) => Released::Released,
+        match answer.first() {
+            Some(Renewed::Yes) => Ok(Released::Released),
+            Some(Renewed::Revoked) => Err(Failure::Refused(LockError::backend(
+                "the lock was revoked, and is released once its hash slot was moved to another server",
+            ))),
             // An earlier release was applied, and its answer was lost.
-            _ if self.release_unanswered.load(Ordering::Acquire) => Released::Released,
-            _ => Released::NotHeld,
-        })
+            _ if self.release_unanswered.load(Ordering::Acquire) => Ok(Released::Released),
+            _ => Ok(Released::NotHeld),
+        }
     }
 
     async fn release_in_batch(&self, line: &Line, must_follow: MustFollow) -> Result<bool, Failure> {
