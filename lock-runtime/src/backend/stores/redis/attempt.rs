@@ -252,6 +252,8 @@ impl<'a> Attempt<'a> {
                     let error = failure.into_error();
                     self.request.progress.failed(&error);
                     tracing::debug!(key = %self.request.key, %error, "polling again");
+                    // Only the first is waited for by the others, of whom there may be many.
+                    let again_after = again_after.filter(|after| after.is_zero() || place.is_first());
                     look_at = Instant::now() + again_after.unwrap_or_else(|| backoff(failures));
                     failures += 1;
                 }
@@ -307,8 +309,8 @@ impl<'a> Attempt<'a> {
                 // A batch does not serve this request, for example because the lock is held.
                 Ok(None) => {}
                 // One operation that is not permitted fails its whole batch; asked alone, each operation gets its own
-                // answer.
-                Err(Failure::Refused(_) | Failure::Redirected(..)) if line.connection().is_usable() => {}
+                // answer. A redirection is that of all, because they are in one slot.
+                Err(Failure::Refused(_)) if line.connection().is_usable() => {}
                 Err(failure) => return Err(failure),
             }
         }

@@ -147,7 +147,7 @@ impl Place {
         *self = Self { rush, ..later };
     }
 
-    fn is_first(&self) -> bool {
+    pub(crate) fn is_first(&self) -> bool {
         self.rank == Rank::First
     }
 
