@@ -371,11 +371,9 @@ impl<'a> Attempt<'a> {
         mut valid_until: Instant,
     ) -> Result<Ended, Failure> {
         let token = FencingToken::from_micros(fence);
-        if let Some(replicas) = &self.replicas {
-            let id = self.request.lease_id(self.owner, token);
-            self.confirmed_by = Instant::now() + Replicas::limit(self.servers.config());
+        if let Some(replicas) = self.replicas.clone() {
             // If the confirmation fails, or is dropped, the drop of the attempt releases the lease.
-            match Box::pin(replicas.confirm(&id)).await? {
+            match Box::pin(self.confirm(replicas, token)).await? {
                 Some(confirmed) => valid_until = confirmed,
                 None => return Ok(Ended::Gone),
             }
@@ -383,6 +381,29 @@ impl<'a> Attempt<'a> {
         self.open = false;
         let lease = Arc::new(self.lease(token, others_wait));
         Ok(Ended::With(Acquired::Granted(Grant::new(token, Held::lease(lease, valid_until)))))
+    }
+
+    /// Confirms a grant by replicas of the server that has the lock; see [`Replicas::confirm`]. If the grant came by a
+    /// message, this may be another server than the one that was asked last.
+    async fn confirm(
+        &mut self,
+        mut replicas: Arc<Replicas>,
+        token: FencingToken,
+    ) -> Result<Option<Instant>, Failure> {
+        let id = self.request.lease_id(self.owner, token);
+        loop {
+            self.confirmed_by = Instant::now() + Replicas::limit(self.servers.config());
+            let failure = match replicas.confirm(&id).await {
+                Err(failure @ Failure::Redirected(..)) => failure,
+                answer => return answer,
+            };
+            let Some(pause) = self.route.again_with_one_key_after(&failure) else { return Err(failure) };
+            clock::sleep_until(Instant::now() + pause).await;
+            match &self.route.node().await?.replicas {
+                Some(others) => replicas = Arc::clone(others),
+                None => return Err(failure),
+            }
+        }
     }
 
     fn lease(&mut self, token: FencingToken, others_wait: bool) -> RedisLease {
