@@ -170,7 +170,7 @@ impl Backend for Redis {
 
     fn ping(&self) -> BoxFuture<'_, Result<(), LockError>> {
         Box::pin(async {
-            for node in self.servers.all().await? {
+            for (_, node) in self.servers.all().await? {
                 let answer = match node.connections.here().await {
                     Ok(line) => line.connection().call::<::redis::Value>(&::redis::cmd("PING")).await,
                     Err(failure) => Err(failure),

@@ -54,19 +54,24 @@ impl Operate for Redis {
     fn scan<'a>(&'a self, scan: &'a Scan) -> BoxFuture<'a, Result<Page, LockError>> {
         Box::pin(async move {
             let (number, from) = scan.from.as_deref().unwrap_or("0 0").split_once(' ').unwrap_or_default();
-            let (Ok(number), Ok(_)) = (number.parse::<usize>(), from.parse::<u64>()) else {
+            let (Ok(number), Ok(_)) = (number.parse::<u64>(), from.parse::<u64>()) else {
                 return Err(LockError::new(LockErrorKind::InvalidOptions, "not a page of this store"));
             };
             let nodes = self.servers.all().await?;
-            let Some(node) = nodes.get(number) else { return Ok(Page::new(Vec::new(), None)) };
+            // The server of the last page may have left since.
+            let Some((at, node)) = nodes.iter().find(|(at, _)| *at >= number) else {
+                return Ok(Page::new(Vec::new(), None));
+            };
+            let from = if *at == number { from } else { "0" };
+            let after = nodes.iter().map(|(later, _)| later).find(|later| *later > at);
             let mut step = redis::cmd("SCAN");
             step.arg(from).arg("MATCH").arg(pattern(&scan.stored()));
             step.arg("COUNT").arg(KEYS_PER_STEP).arg("TYPE").arg("string");
             let step = call_at::<(String, Vec<Vec<u8>>)>(node, &step).await;
             let (next, names) = step.map_err(needs_rights)?;
             let next = match next.as_str() {
-                "0" => (number + 1 < nodes.len()).then(|| format!("{} 0", number + 1)),
-                next => Some(format!("{number} {next}")),
+                "0" => after.map(|after| format!("{after} 0")),
+                next => Some(format!("{at} {next}")),
             };
             // What is no lock's name is a key beside a lock, or of another program.
             let keys = names.iter().filter_map(|name| scan.key(str::from_utf8(name).ok()?));

@@ -104,13 +104,13 @@ impl Servers {
         }
     }
 
-    /// Returns all servers that have locks.
+    /// Returns all servers that have locks, in the order of their numbers, which stay the same.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(crate) async fn all(&self) -> Result<Vec<Arc<Node>>, LockError> {
+    pub(crate) async fn all(&self) -> Result<Vec<(u64, Arc<Node>)>, LockError> {
         match &self.all {
-            All::One(node) => Ok(vec![Arc::clone(node)]),
+            All::One(node) => Ok(vec![(0, Arc::clone(node))]),
             All::Cluster(cluster) => cluster.servers().await,
         }
     }

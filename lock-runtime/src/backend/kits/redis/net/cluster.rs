@@ -180,17 +180,15 @@ impl<N: Send + Sync + 'static> Cluster<N> {
         }
     }
 
-    /// Returns all servers that have slots; reads the table first if none is known.
+    /// Returns all servers that have slots, in the order of their numbers; reads the table first if none is known.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(crate) async fn servers(self: &Arc<Self>) -> Result<Vec<Arc<N>>, LockError> {
+    pub(crate) async fn servers(self: &Arc<Self>) -> Result<Vec<(u64, Arc<N>)>, LockError> {
         if lock(&self.members).is_empty() {
             self.ask_since(Instant::from_nanos(0)).await?;
         }
-        let mut members: Vec<_> = lock(&self.members).values().map(Arc::clone).collect();
-        members.sort_by_key(|member| member.number);
-        Ok(members.iter().map(|member| Arc::clone(&member.node)).collect())
+        Ok(self.known().iter().map(|member| (member.number, Arc::clone(&member.node))).collect())
     }
 
     /// Returns a number that the slots of one server have in common; 0 if the server is not known. A slot that is being
@@ -205,9 +203,14 @@ impl<N: Send + Sync + 'static> Cluster<N> {
 
     /// Returns what is known of the servers.
     pub(crate) fn status(&self) -> Vec<ServerStatus> {
+        self.known().iter().map(|member| member.server.status()).collect()
+    }
+
+    /// Returns the known servers, in the order of their numbers.
+    fn known(&self) -> Vec<Arc<Member<N>>> {
         let mut members: Vec<_> = lock(&self.members).values().map(Arc::clone).collect();
         members.sort_by_key(|member| member.number);
-        members.iter().map(|member| member.server.status()).collect()
+        members
     }
 
     /// Records that a server has said that another server has a slot.
@@ -405,7 +408,7 @@ impl<N: Send + Sync + 'static> Cluster<N> {
         let mut in_transit = lock(&self.in_transit);
         in_transit.retain(|_, (_, said)| !(*said + IN_TRANSIT).has_passed());
         let importing: HashSet<u64> = in_transit.values().map(|(to, _)| *to).collect();
-        let known: Vec<_> = lock(&self.members).values().map(Arc::clone).collect();
+        let known = self.known();
         for member in known.iter().filter(|member| importing.contains(&member.number)) {
             member.place.confirm(sent);
         }
