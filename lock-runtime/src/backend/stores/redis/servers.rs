@@ -115,6 +115,14 @@ impl Servers {
         }
     }
 
+    /// Returns the addresses of the servers of a cluster, as far as they are known.
+    pub(crate) fn addresses(&self) -> Vec<String> {
+        match &self.all {
+            All::One(_) => Vec::new(),
+            All::Cluster(cluster) => cluster.addresses(),
+        }
+    }
+
     /// Returns a number that the locks on one server have in common.
     pub(crate) fn lane(&self, key: &LockKey) -> u64 {
         match &self.all {

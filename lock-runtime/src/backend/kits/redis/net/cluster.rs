@@ -206,6 +206,11 @@ impl<N: Send + Sync + 'static> Cluster<N> {
         self.known().iter().map(|member| member.server.status()).collect()
     }
 
+    /// Returns the addresses of the servers, as far as they are known.
+    pub(crate) fn addresses(&self) -> Vec<String> {
+        self.known().iter().map(|member| member.place.config().store().0).collect()
+    }
+
     /// Returns the known servers, in the order of their numbers.
     fn known(&self) -> Vec<Arc<Member<N>>> {
         let mut members: Vec<_> = lock(&self.members).values().map(Arc::clone).collect();

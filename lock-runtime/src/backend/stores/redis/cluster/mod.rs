@@ -24,8 +24,7 @@ pub struct RedisCluster {
     /// The store on all servers of the cluster.
     servers: Redis,
     /// The addresses of the servers in the URL.
-    address: String,
-    names: Vec<String>,
+    seeds: Vec<String>,
 }
 
 impl RedisCluster {
@@ -90,10 +89,8 @@ impl RedisCluster {
     }
 
     fn of(settings: ClusterSettings, group_commit: GroupCommit) -> Result<Self, LockError> {
-        let addresses: Vec<_> = settings.seeds.iter().map(|seed| seed.store().0).collect();
-        let names = addresses.iter().map(|address| format!("redis-cluster://{address}")).collect();
-        let servers = Redis { servers: Servers::cluster(settings, group_commit)? };
-        Ok(Self { servers, address: addresses.join(","), names })
+        let seeds = settings.seeds.iter().map(|seed| seed.store().0).collect();
+        Ok(Self { servers: Redis { servers: Servers::cluster(settings, group_commit)? }, seeds })
     }
 }
 
@@ -103,7 +100,9 @@ impl Backend for RedisCluster {
     }
 
     fn names(&self) -> Vec<String> {
-        self.names.clone()
+        // Other URLs of the cluster may have other servers in them.
+        let known = self.servers.servers.addresses();
+        self.seeds.iter().chain(&known).map(|address| format!("redis-cluster://{address}")).collect()
     }
 
     fn status(&self) -> Vec<ServerStatus> {
@@ -133,6 +132,6 @@ impl Backend for RedisCluster {
 
 impl fmt::Debug for RedisCluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisCluster").field("address", &self.address).finish_non_exhaustive()
+        f.debug_struct("RedisCluster").field("address", &self.seeds.join(",")).finish_non_exhaustive()
     }
 }
