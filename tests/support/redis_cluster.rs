@@ -84,6 +84,8 @@ impl Member {
 pub struct RedisCluster {
     pub members: Vec<Member>,
     with_tls: bool,
+    /// The settings of every server.
+    settings: Vec<String>,
 }
 
 impl RedisCluster {
@@ -91,36 +93,28 @@ impl RedisCluster {
     pub fn start(setup: Setup<'_>) -> Self {
         let count = if setup.with_replicas { 2 * setup.primaries } else { setup.primaries };
         let timeout = setup.node_timeout.as_millis().to_string();
+        let mut settings = [
+            ["--bind", "127.0.0.1"],
+            ["--cluster-enabled", "yes"],
+            ["--cluster-config-file", "nodes"],
+            ["--cluster-node-timeout", &timeout],
+            ["--cluster-require-full-coverage", "no"],
+            ["--cluster-allow-replica-migration", "no"],
+            ["--repl-diskless-sync-delay", "0"],
+            ["--repl-ping-replica-period", "1"],
+        ]
+        .concat();
+        if setup.with_tls {
+            settings.extend(["--tls-cluster", "yes", "--tls-replication", "yes"]);
+        }
+        settings.extend(setup.settings);
+        let settings: Vec<_> = settings.into_iter().map(str::to_owned).collect();
         let members: Vec<_> = (0..count)
             .map(|number| {
-                let (port, bus) = (free_port(), free_port());
-                let of_port = if setup.with_tls { "--tls-port" } else { "--port" };
-                let (port_text, bus) = (port.to_string(), bus.to_string());
-                let mut settings: Vec<String> = [
-                    [of_port, &port_text],
-                    ["--cluster-port", &bus],
-                    ["--bind", "127.0.0.1"],
-                    ["--cluster-enabled", "yes"],
-                    ["--cluster-config-file", "nodes"],
-                    ["--cluster-node-timeout", &timeout],
-                    ["--cluster-require-full-coverage", "no"],
-                    ["--cluster-allow-replica-migration", "no"],
-                    ["--repl-diskless-sync-delay", "0"],
-                    ["--repl-ping-replica-period", "1"],
-                ]
-                .concat()
-                .into_iter()
-                .map(str::to_owned)
-                .collect();
-                if setup.with_tls {
-                    settings.extend(["--tls-cluster", "yes", "--tls-replication", "yes"].map(str::to_owned));
-                }
-                settings.extend(setup.settings.iter().copied().map(str::to_owned));
-                let server = RedisServer::start_configured("", &settings, setup.with_clock && number == 0);
-                let id = server.command(&["CLUSTER", "MYID"]).text();
+                let (member, bus) = launch(&settings, setup.with_tls, setup.with_clock && number == 0);
                 let epoch = (number + 1).to_string();
-                server.command(&["CLUSTER", "SET-CONFIG-EPOCH", &epoch]);
-                (Member { server: Arc::new(Mutex::new(server)), port, id }, bus)
+                member.command(&["CLUSTER", "SET-CONFIG-EPOCH", &epoch]);
+                (member, bus)
             })
             .collect();
         let each = SLOTS / u16::try_from(setup.primaries).expect("few");
@@ -134,7 +128,7 @@ impl RedisCluster {
             members[0].0.command(&["CLUSTER", "MEET", "127.0.0.1", &member.port.to_string(), bus]);
         }
         let members = members.into_iter().map(|(member, _)| member).collect();
-        let this = Self { members, with_tls: setup.with_tls };
+        let this = Self { members, with_tls: setup.with_tls, settings };
         this.until("they know each other", |member| {
             member.reports(&["CLUSTER", "INFO"], &format!("cluster_known_nodes:{count}"))
         });
@@ -150,6 +144,17 @@ impl RedisCluster {
         }
         this.until("the cluster is up", |member| member.reports(&["CLUSTER", "INFO"], "cluster_state:ok"));
         this
+    }
+
+    /// Adds a primary without slots; returns its number.
+    pub fn join(&mut self) -> usize {
+        let (member, bus) = launch(&self.settings, self.with_tls, false);
+        self.members[0].command(&["CLUSTER", "MEET", "127.0.0.1", &member.port.to_string(), &bus]);
+        self.members.push(member);
+        let known = format!("cluster_known_nodes:{}", self.members.len());
+        self.until("they know each other", |member| member.reports(&["CLUSTER", "INFO"], &known));
+        self.until("the cluster is up", |member| member.reports(&["CLUSTER", "INFO"], "cluster_state:ok"));
+        self.members.len() - 1
     }
 
     /// Waits until this holds for each member that runs.
@@ -207,28 +212,50 @@ impl RedisCluster {
     /// Moves a slot to a primary, with its keys, as `redis-cli --cluster reshard` does. `pause` is made while some keys are
     /// here and some there.
     pub fn move_slot(&self, slot: u16, to: &Member, pause: Duration) {
-        let from = self.owner(slot);
-        if from.id == to.id {
+        if self.owner(slot).id == to.id {
             return;
         }
-        let text = slot.to_string();
-        to.command(&["CLUSTER", "SETSLOT", &text, "IMPORTING", &from.id]);
-        from.command(&["CLUSTER", "SETSLOT", &text, "MIGRATING", &to.id]);
-        let mut is_first = true;
-        loop {
-            let keys = from.command(&["CLUSTER", "GETKEYSINSLOT", &text, "1"]).texts();
-            let Some(key) = keys.first() else { break };
-            from.command(&["MIGRATE", "127.0.0.1", &to.port.to_string(), key, "0", "1000", "REPLACE"]);
-            if std::mem::take(&mut is_first) {
-                thread::sleep(pause);
-            }
+        let moving = self.begin_move(slot, to);
+        if let [first, ..] = &moving.keys()[..] {
+            moving.carry(first);
         }
-        if is_first {
-            thread::sleep(pause);
+        thread::sleep(pause);
+        moving.end();
+    }
+
+    /// Begins to move a slot to a primary: its keys are still where they were.
+    pub fn begin_move<'a>(&'a self, slot: u16, to: &'a Member) -> Move<'a> {
+        let from = self.owner(slot);
+        let moving = Move { cluster: self, slot: slot.to_string(), from, to };
+        to.command(&["CLUSTER", "SETSLOT", &moving.slot, "IMPORTING", &from.id]);
+        from.command(&["CLUSTER", "SETSLOT", &moving.slot, "MIGRATING", &to.id]);
+        moving
+    }
+
+    /// A primary that has not this slot.
+    pub fn another(&self, slot: u16) -> &Member {
+        let owner = &self.owner(slot).id;
+        self.primaries().into_iter().find(|member| member.id != *owner).expect("several primaries")
+    }
+
+    /// Makes a replica the primary of its slots, which its primary agrees to; waits until all servers know.
+    pub fn fail_over(&self, replica: &Member) {
+        let end = Instant::now() + PATIENCE;
+        while replica.command(&["CLUSTER", "FAILOVER"]) != Value::Text("OK".into()) {
+            assert!(Instant::now() < end, "the replica does not know its primary");
+            thread::sleep(Duration::from_millis(20));
         }
-        for member in [to, from].into_iter().chain(self.primaries()) {
-            member.command(&["CLUSTER", "SETSLOT", &text, "NODE", &to.id]);
-        }
+        self.promoted(replica);
+    }
+
+    /// Waits until all servers that run take this replica for a primary.
+    pub fn promoted(&self, replica: &Member) {
+        self.until("the replica is a primary", |member| {
+            let Value::Text(nodes) = member.command(&["CLUSTER", "NODES"]) else { return false };
+            nodes.lines().any(|line| {
+                line.starts_with(&replica.id) && line.contains("master") && line.split(' ').count() > 8
+            })
+        });
     }
 
     /// Runs a command that names a key, at the server that has the key.
@@ -250,6 +277,51 @@ impl RedisCluster {
                 _ => return answer,
             }
             assert!(Instant::now() < end, "{words:?}: {answer:?}");
+        }
+    }
+}
+
+/// Starts a server; returns the port of its bus, too.
+fn launch(settings: &[String], with_tls: bool, with_clock: bool) -> (Member, String) {
+    let (port, bus) = (free_port(), free_port().to_string());
+    let of_port = if with_tls { "--tls-port" } else { "--port" };
+    let own = [of_port, &port.to_string(), "--cluster-port", &bus].map(str::to_owned);
+    let server = RedisServer::start_configured("", &[&own, settings].concat(), with_clock);
+    let id = server.command(&["CLUSTER", "MYID"]).text();
+    (Member { server: Arc::new(Mutex::new(server)), port, id }, bus)
+}
+
+/// A move of a slot that has begun.
+#[derive(Debug)]
+pub struct Move<'a> {
+    cluster: &'a RedisCluster,
+    slot: String,
+    from: &'a Member,
+    to: &'a Member,
+}
+
+impl Move<'_> {
+    /// The keys that were not moved yet.
+    pub fn keys(&self) -> Vec<String> {
+        self.from.command(&["CLUSTER", "GETKEYSINSLOT", &self.slot, "1000"]).texts()
+    }
+
+    /// Moves a key.
+    pub fn carry(&self, key: &str) {
+        self.from.command(&["MIGRATE", "127.0.0.1", &self.to.port.to_string(), key, "0", "1000", "REPLACE"]);
+    }
+
+    /// Moves all other keys, and ends the move.
+    pub fn end(self) {
+        loop {
+            let keys = self.keys();
+            if keys.is_empty() {
+                break;
+            }
+            keys.iter().for_each(|key| self.carry(key));
+        }
+        for member in [self.to, self.from].into_iter().chain(self.cluster.primaries()) {
+            member.command(&["CLUSTER", "SETSLOT", &self.slot, "NODE", &self.to.id]);
         }
     }
 }
