@@ -22,6 +22,8 @@ mod limits;
 mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(feature = "redis")]
+mod redis_cluster;
 #[cfg(feature = "secure")]
 mod redis_secure;
 #[cfg(feature = "redis")]

@@ -11,6 +11,7 @@ use crate::{
     authority::{Authority, Signed, text},
     support::{
         proxy::{Proxy, Upstream},
+        redis_cluster::{self, RedisCluster},
         redis_sentinel::{RedisSet, Setup},
         redis_server::RedisServer,
         resp::Value,
@@ -347,20 +348,25 @@ async fn a_given_client_keeps_the_certificates_that_it_has() {
     }
 }
 
+/// The settings of servers that show this certificate to clients and to each other.
+fn files<'a>(identity: &'a Signed, ca: &'a Path) -> Vec<&'a str> {
+    [
+        ["--tls-cert-file", text(&identity.cert)],
+        ["--tls-key-file", text(&identity.key)],
+        ["--tls-ca-cert-file", text(ca)],
+        ["--tls-auth-clients", "no"],
+        ["--tls-replication", "yes"],
+    ]
+    .concat()
+}
+
 /// The certificates of servers and Sentinels are valid for the address that the Sentinels name.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_set_behind_tls_is_found_and_followed() {
     let authority = Authority::new();
     let identity = authority.signs(&["127.0.0.1"]);
     let ca = authority.ca();
-    let files = [
-        ["--tls-cert-file", text(&identity.cert)],
-        ["--tls-key-file", text(&identity.key)],
-        ["--tls-ca-cert-file", text(&ca)],
-        ["--tls-auth-clients", "no"],
-        ["--tls-replication", "yes"],
-    ]
-    .concat();
+    let files = files(&identity, &ca);
     let setup = Setup { replicas: 1, servers: &files, sentinels: &files, with_tls: true, ..Setup::default() };
     let set = RedisSet::start(setup);
     let plain = set.url("", "");
@@ -385,4 +391,36 @@ async fn a_set_behind_tls_is_found_and_followed() {
     tokio::time::sleep(Duration::from_secs(7)).await;
     assert!(guard.is_valid(), "it was not renewed on the new primary");
     guard.release().await.unwrap();
+}
+
+/// The certificates are valid for the addresses that the servers announce.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_behind_tls_is_found_and_followed() {
+    let authority = Authority::new();
+    let identity = authority.signs(&["127.0.0.1"]);
+    let ca = authority.ca();
+    let settings = files(&identity, &ca);
+    let setup = redis_cluster::Setup { settings: &settings, with_tls: true, ..Default::default() };
+    let cluster = RedisCluster::start(setup);
+    let url = cluster.url("", "");
+    let error = refused(&url.replace("redis-cluster+tls:", "redis-cluster:")).await;
+    assert!(!error.is_retryable() && error.to_string().contains("`redis-cluster+tls://`"), "{error}");
+    let error = refused(&format!("{url}?{}", trusts(&Authority::new().ca()))).await;
+    assert!(!error.is_retryable() && error.to_string().contains("`tls_ca`"), "{error}");
+
+    let locks = LockManager::connect(&format!("{url}?{}", trusts(&ca))).await.unwrap();
+    let mut guards = Vec::new();
+    for number in 0..9 {
+        guards.push(locks.lock(format!("k{number}")).ttl(Duration::from_secs(2)).acquire().await.unwrap());
+    }
+    let slot = cluster.slot("lock:k0");
+    let moving = cluster.begin_move(slot, cluster.another(slot));
+    moving.carry("lock:k0");
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    moving.end();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    for guard in guards {
+        assert!(guard.is_valid());
+        guard.release().await.unwrap();
+    }
 }
