@@ -119,6 +119,12 @@ impl Outage {
         }
     }
 
+    /// Returns whether the server could not be reached when that was tried last.
+    #[cfg(feature = "redis")]
+    pub(crate) fn is_away(&self) -> bool {
+        matches!(*lock(&self.state), State::Away { .. })
+    }
+
     /// Returns what is known of the server.
     pub(crate) fn status(&self) -> ServerStatus {
         let moment = |nanos: &AtomicU64| match nanos.load(Ordering::Relaxed) {

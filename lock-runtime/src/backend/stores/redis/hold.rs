@@ -241,6 +241,8 @@ impl Releasable for RedisLease {
                 // The hold is ended over one key, without a pause, while the other keys are being moved.
                 let over_one_key = is_moving && self.id.token != NO_GRANT && !is_over_one_key;
                 let pause = match &failure {
+                    // What an attempt may have left waits for its turn in the background: there may be many.
+                    _ if is_moving && self.id.token == NO_GRANT => None,
                     _ if over_one_key => Some(Duration::ZERO),
                     failure if is_over_one_key => route.again_with_one_key_after(failure),
                     failure => route.again_after(failure),

@@ -171,11 +171,7 @@ impl Backend for Redis {
     fn ping(&self) -> BoxFuture<'_, Result<(), LockError>> {
         Box::pin(async {
             for (_, node) in self.servers.all().await? {
-                let answer = match node.connections.here().await {
-                    Ok(line) => line.connection().call::<::redis::Value>(&::redis::cmd("PING")).await,
-                    Err(failure) => Err(failure),
-                };
-                answer.map_err(Failure::into_error)?;
+                servers::ping(&node, self.servers.is_cluster()).await.map_err(Failure::into_error)?;
             }
             Ok(())
         })

@@ -29,6 +29,11 @@ const PAUSE: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(4
 /// Bounds on the pause before a call is made again that a cluster does not take for now.
 const PAUSE_IF_DOWN: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(150)];
 
+/// Upper bound on the doublings of these pauses, if the call is refused again and again.
+const MAX_DOUBLINGS: u32 = 3;
+/// Time without an answer from which a connection does not show that its server is there.
+const SILENT: Duration = Duration::from_millis(100);
+
 /// A server of a store.
 #[derive(Debug)]
 pub(crate) struct Node {
@@ -96,6 +101,10 @@ impl Servers {
         }
     }
 
+    pub(crate) fn is_cluster(&self) -> bool {
+        matches!(self.all, All::Cluster(_))
+    }
+
     /// Returns what is known of each server.
     pub(crate) fn status(&self) -> Vec<ServerStatus> {
         match &self.all {
@@ -138,8 +147,35 @@ impl Servers {
             All::Cluster(_) => Some(Slot::of(key.stored())),
         };
         let until = Instant::now() + self.config().response_timeout;
-        Route { servers: Arc::clone(self), slot, again, until, moves: 0, is_repeated: false, next: None }
+        Route {
+            servers: Arc::clone(self),
+            slot,
+            again,
+            until,
+            moves: 0,
+            laters: 0,
+            is_repeated: false,
+            next: None,
+        }
     }
+}
+
+/// Checks that a server answers, and that a server of a cluster takes calls.
+///
+/// # Cancel safety
+/// Cancel safe.
+pub(crate) async fn ping(node: &Node, is_of_cluster: bool) -> Result<(), Failure> {
+    let line = node.connections.here().await?;
+    if !is_of_cluster {
+        return line.connection().call::<redis::Value>(&redis::cmd("PING")).await.map(drop);
+    }
+    let info: String = line.connection().call(redis::cmd("CLUSTER").arg("INFO")).await?;
+    if info.contains("cluster_state:ok") {
+        return Ok(());
+    }
+    Err(Failure::Refused(LockError::backend(
+        "the Redis Cluster takes no calls for now (`cluster_state` in `CLUSTER INFO`); `redis-cli --cluster check` says why",
+    )))
 }
 
 /// When a call is made again.
@@ -160,6 +196,8 @@ pub(crate) struct Route {
     /// How long the call is made again while a cluster takes it only later.
     until: Instant,
     moves: u32,
+    /// Number of times in a row that the call was to be made later, up to [`MAX_DOUBLINGS`].
+    laters: u32,
     is_repeated: bool,
     /// The server to which the next call is redirected, and no other call.
     next: Option<Arc<Node>>,
@@ -176,7 +214,13 @@ impl Route {
         }
         match (&self.servers.all, self.slot) {
             (All::One(node), _) => Ok(Arc::clone(node)),
-            (All::Cluster(cluster), Some(slot)) => cluster.server(slot).await.map_err(Failure::Refused),
+            (All::Cluster(cluster), Some(slot)) => {
+                let is_connected = |node: &Node| {
+                    let open = node.connections.open_here();
+                    open.is_some_and(|line| !line.connection().is_silent_for(SILENT))
+                };
+                cluster.server(slot, is_connected).await.map_err(Failure::Refused)
+            }
             (All::Cluster(_), None) => unreachable!("a cluster has slots"),
         }
     }
@@ -191,7 +235,7 @@ impl Route {
 
     /// Records that a call has reached the server that has the lock.
     pub(crate) fn arrived(&mut self) {
-        self.moves = 0;
+        (self.moves, self.laters) = (0, 0);
     }
 
     /// Extends the time for which a call is made again that a cluster takes only later.
@@ -256,7 +300,9 @@ impl Route {
 
     fn later(&mut self, pause: [Duration; 2]) -> Option<Duration> {
         self.moves = 0;
-        (!self.until.has_passed()).then(|| between(pause))
+        let doubled = pause.map(|pause| pause * (1 << self.laters));
+        self.laters = MAX_DOUBLINGS.min(self.laters + 1);
+        (!self.until.has_passed()).then(|| between(doubled))
     }
 }
 

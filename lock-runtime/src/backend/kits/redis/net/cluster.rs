@@ -17,8 +17,7 @@ use std::{
 use redis::ConnectionAddr;
 use tokio::{
     sync::{Notify, watch},
-    task::JoinSet,
-    time::{sleep, timeout, timeout_at},
+    time::{sleep, timeout},
 };
 
 use super::{
@@ -28,7 +27,7 @@ use super::{
     },
     place::Place,
     server::Server,
-    slot_table::{self, Address, SlotTable},
+    slot_table::{Address, Question, SlotTable},
 };
 use crate::{
     LockError,
@@ -36,6 +35,7 @@ use crate::{
         ServerStatus,
         common::{
             cold::cold,
+            outage::Outage,
             single_flight::{Attempt, SingleFlight},
         },
     },
@@ -44,13 +44,8 @@ use crate::{
     time::{backoff::random, clock::Instant},
 };
 
-/// Number of servers that are asked for the table at the same time.
-const ASKED_AT_ONCE: usize = 3;
-/// Time without an answer after which one more server is asked.
-const ONE_MORE: Duration = Duration::from_millis(100);
-/// Time for which further answers are awaited once a server has answered: a server that was cut off from the others may
-/// answer first, with a table of the past.
-const GRACE: Duration = Duration::from_millis(50);
+/// Pause between two questions while a server is away that the others still name: another one may be promoted unnoticed.
+const AGAIN: Duration = Duration::from_secs(1);
 /// Upper bound on the time for which a caller waits for an answer while the last known server is in doubt.
 const LONGEST_DOUBT: Duration = Duration::from_millis(500);
 /// Minimum time between two questions.
@@ -87,6 +82,8 @@ pub(crate) struct Cluster<N> {
     members: Mutex<HashMap<Address, Arc<Member<N>>>>,
     /// The server of each slot, if known.
     slots: RwLock<Vec<Option<Arc<Member<N>>>>>,
+    /// The last table that was read.
+    table: Mutex<Option<SlotTable>>,
     /// The slots whose server said that another server has them, and when.
     moved: Mutex<HashMap<Slot, Instant>>,
     /// The slots that are being moved, the number of the server to which each goes, and when that was said last.
@@ -95,6 +92,8 @@ pub(crate) struct Cluster<N> {
     asked: SingleFlight<Instant>,
     last_asked: AtomicU64,
     last_moved: AtomicU64,
+    /// The outage of the servers in the URL, before one of them has named the others.
+    outage: Outage,
     /// Notified when the table may be outdated.
     change: Arc<Notify>,
     is_watching: AtomicBool,
@@ -111,6 +110,8 @@ struct Member<N> {
     node: Arc<N>,
     /// The same server for calls behind `ASKING`, over connections of their own.
     asking: OnceLock<Arc<N>>,
+    /// Whether a table has named the server.
+    was_named: AtomicBool,
 }
 
 impl<N: Send + Sync + 'static> Cluster<N> {
@@ -119,12 +120,15 @@ impl<N: Send + Sync + 'static> Cluster<N> {
         make: impl Fn(Arc<Server>) -> N + Send + Sync + 'static,
     ) -> Result<Arc<Self>, LockError> {
         let seeds = settings.seeds.iter().map(|seed| Place::new(seed.clone(), Instant::now()));
+        let address = settings.seeds.iter().map(Config::address).collect::<Vec<_>>().join(",");
         Ok(Arc::new(Self {
+            outage: Outage::of(settings.store, "Redis", address, settings.consequence),
             seeds: seeds.collect::<Result<_, _>>()?,
             settings,
             make: Box::new(make),
             members: Mutex::default(),
             slots: RwLock::new(vec![None; SLOTS]),
+            table: Mutex::default(),
             moved: Mutex::default(),
             in_transit: Mutex::default(),
             asked: SingleFlight::default(),
@@ -142,14 +146,19 @@ impl<N: Send + Sync + 'static> Cluster<N> {
         &self.settings.servers
     }
 
-    /// Returns the server of a slot; reads the table first if the server is not known, or in doubt.
+    /// Returns the server of a slot; reads the table first if the server is not known, or in doubt and not
+    /// `is_connected`: one connection that broke stops no caller that has another one.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(crate) async fn server(self: &Arc<Self>, slot: Slot) -> Result<Arc<N>, LockError> {
+    pub(crate) async fn server(
+        self: &Arc<Self>,
+        slot: Slot,
+        is_connected: impl FnOnce(&N) -> bool,
+    ) -> Result<Arc<N>, LockError> {
         let found = self.at(slot);
         if let Some(member) = &found
-            && !member.place.is_doubted()
+            && (!member.place.is_doubted() || is_connected(&member.node))
         {
             return Ok(Arc::clone(&member.node));
         }
@@ -201,8 +210,11 @@ impl<N: Send + Sync + 'static> Cluster<N> {
         self.at(slot).map_or(0, |member| member.number)
     }
 
-    /// Returns what is known of the servers.
+    /// Returns what is known of the servers; of those in the URL as a whole, before one of them has named the others.
     pub(crate) fn status(&self) -> Vec<ServerStatus> {
+        if lock(&self.table).is_none() {
+            return vec![self.outage.status()];
+        }
         self.known().iter().map(|member| member.server.status()).collect()
     }
 
@@ -279,6 +291,7 @@ impl<N: Send + Sync + 'static> Cluster<N> {
             node: Arc::new((self.make)(Arc::clone(&server))),
             server,
             asking: OnceLock::new(),
+            was_named: AtomicBool::new(false),
         });
         members.insert(announced.clone(), Arc::clone(&member));
         Ok(member)
@@ -299,13 +312,23 @@ impl<N: Send + Sync + 'static> Cluster<N> {
         sleep((last + PAUSE).saturating_duration_since(Instant::now())).await;
         let sent = Instant::now();
         self.last_asked.store(sent.as_nanos(), Ordering::Release);
+        let is_first = lock(&self.table).is_none();
         let found = self.ask().await.map(|table| self.install(table, sent));
         let (ended, left) = match found {
             Ok(left) => {
                 self.watch();
+                if is_first {
+                    self.outage.ends();
+                }
                 (Ok(sent), left)
             }
-            Err(error) => (Err(error), Vec::new()),
+            Err(error) => {
+                // Later, each server tells its own outages.
+                if is_first {
+                    self.outage.begins(sent, &error);
+                }
+                (Err(error), Vec::new())
+            }
         };
         self.asked.finish(attempt, ended);
         for member in left {
@@ -321,44 +344,12 @@ impl<N: Send + Sync + 'static> Cluster<N> {
 
     /// Asks some servers for the table, and returns the newest one.
     async fn ask(&self) -> Result<SlotTable, LockError> {
-        let mut candidates = self.candidates().into_iter();
-        let mut questions = JoinSet::new();
-        let mut at_once = ASKED_AT_ONCE;
-        let mut best: Option<SlotTable> = None;
-        let mut failure: Option<LockError> = None;
-        let mut end = tokio::time::Instant::now() + self.settings.servers.connect_timeout;
-        loop {
-            while best.is_none()
-                && questions.len() < at_once
-                && let Some(place) = candidates.next()
-            {
-                questions.spawn(async move { slot_table::ask(&place).await });
-            }
-            let one_more = (tokio::time::Instant::now() + ONE_MORE).min(end);
-            let has_more = best.is_none() && candidates.len() > 0;
-            match timeout_at(if has_more { one_more } else { end }, questions.join_next()).await {
-                Ok(Some(Ok(Ok(table)))) => {
-                    end = end.min(tokio::time::Instant::now() + GRACE);
-                    if best.as_ref().is_none_or(|best| table.is_newer_than(best)) {
-                        best = Some(table);
-                    }
-                }
-                Ok(Some(Ok(Err(error)))) => {
-                    if failure.as_ref().is_none_or(|known| !known.is_retryable()) {
-                        failure = Some(error);
-                    }
-                }
-                Ok(Some(Err(_))) => {}
-                Err(_) if has_more && one_more < end => at_once += 1,
-                Ok(None) | Err(_) => break,
-            }
-        }
-        let limit = self.settings.servers.connect_timeout;
-        best.ok_or_else(|| {
-            failure.unwrap_or_else(|| {
-                LockError::backend(format!("no server of the Redis Cluster has answered within {limit:?}"))
-            })
-        })
+        let question = Question {
+            known: lock(&self.table).clone(),
+            seeds: self.seeds.iter().map(|seed| seed.config().address()).collect(),
+            limit: self.settings.servers.connect_timeout,
+        };
+        question.ask(self.candidates()).await
     }
 
     /// Returns the servers that may be asked for the table, in the order in which they are asked: the known ones, from a
@@ -382,6 +373,8 @@ impl<N: Send + Sync + 'static> Cluster<N> {
     fn install(&self, table: SlotTable, sent: Instant) -> Vec<Arc<Member<N>>> {
         let mut named = HashSet::new();
         let mut slots = vec![None; SLOTS];
+        let last = lock(&self.table).replace(table.clone());
+        drop(last);
         for (range, address) in table.ranges {
             let member = match self.member(&address) {
                 Ok(member) => member,
@@ -391,6 +384,7 @@ impl<N: Send + Sync + 'static> Cluster<N> {
                 }
             };
             member.place.confirm(sent);
+            member.was_named.store(true, Ordering::Relaxed);
             named.insert(address);
             for slot in range {
                 slots[usize::from(slot)] = Some(Arc::clone(&member));
@@ -413,11 +407,12 @@ impl<N: Send + Sync + 'static> Cluster<N> {
         let mut in_transit = lock(&self.in_transit);
         in_transit.retain(|_, (_, said)| !(*said + IN_TRANSIT).has_passed());
         let importing: HashSet<u64> = in_transit.values().map(|(to, _)| *to).collect();
-        let known = self.known();
-        for member in known.iter().filter(|member| importing.contains(&member.number)) {
-            member.place.confirm(sent);
+        for member in self.known() {
+            if importing.contains(&member.number) && !member.was_named.load(Ordering::Relaxed) {
+                member.place.confirm(sent);
+                in_use.insert(member.number);
+            }
         }
-        in_use.extend(importing);
         let is_left = |address: &Address, member: &Arc<Member<N>>| {
             !named.contains(address) && !in_use.contains(&member.number)
         };
@@ -436,8 +431,14 @@ impl<N: Send + Sync + 'static> Cluster<N> {
         let change = Arc::clone(&self.change);
         background::handle().spawn(async move {
             loop {
+                let is_one_away = this.upgrade().is_some_and(|cluster| cluster.away().is_some());
                 tokio::select! {
                     () = change.notified() => {}
+                    () = sleep(AGAIN), if is_one_away => {
+                        // The one that is away may have been named again before another was promoted.
+                        let away = this.upgrade().and_then(|cluster| cluster.away());
+                        away.into_iter().for_each(|member| member.place.doubt(Instant::now()));
+                    }
                     _ = closing.changed() => return,
                 }
                 while let Some(cluster) = this.upgrade()
@@ -449,6 +450,11 @@ impl<N: Send + Sync + 'static> Cluster<N> {
                 }
             }
         });
+    }
+
+    /// Returns a server that cannot be reached.
+    fn away(&self) -> Option<Arc<Member<N>>> {
+        self.known().into_iter().find(|member| member.server.outage().is_away())
     }
 
     /// Returns since when the table may be outdated, if it may.

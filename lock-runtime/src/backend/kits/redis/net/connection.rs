@@ -142,11 +142,16 @@ impl Connection {
             Ok((driver, task, info?))
         };
         // The driver's own limit does not cover the handshake.
-        let opened = tokio::time::timeout(limit, opening).await.unwrap_or_else(|_| {
-            Err(LockError::backend(format!(
-                "Redis at {address} did not answer within {limit:?}; check address, port and firewall"
-            )))
-        });
+        let opening = tokio::time::timeout(limit, opening);
+        let opened = tokio::select! {
+            biased;
+            () = place.is_left_at_last() => Err(place.replaced()),
+            opened = opening => opened.unwrap_or_else(|_| {
+                Err(LockError::backend(format!(
+                    "Redis at {address} did not answer within {limit:?}; check address, port and firewall"
+                )))
+            }),
+        };
         let made = opened.and_then(|(driver, task, info)| {
             tracing::debug!(address, "connected to Redis");
             let connection = Arc::new(Self {
@@ -453,9 +458,10 @@ async fn info(mut driver: MultiplexedConnection, address: &str) -> Result<String
 async fn asked<T: FromRedisValue>(call: &Cmd, driver: &mut MultiplexedConnection) -> Result<T, RedisError> {
     let mut both = redis::pipe();
     both.cmd("ASKING").add_command(call.clone());
-    let answers = driver.req_packed_commands(&both, 1, 1).await?;
-    let answer = answers.into_iter().next().unwrap_or(redis::Value::Nil);
-    T::from_redis_value(answer.extract_error()?).map_err(RedisError::from)
+    let answers = driver.req_packed_commands(&both, 0, 2).await?;
+    // A user may lack the right to `ASKING`, without which the server would send the call back.
+    let answers = answers.into_iter().map(redis::Value::extract_error).collect::<Result<Vec<_>, _>>()?;
+    T::from_redis_value(answers.into_iter().nth(1).unwrap_or(redis::Value::Nil)).map_err(RedisError::from)
 }
 
 fn is_no_script(error: &LockError) -> bool {

@@ -10,7 +10,10 @@ use std::{
 
 use tokio::sync::Notify;
 
-use super::{super::config::Config, dial::Dial};
+use super::{
+    super::config::Config,
+    dial::{Dial, Dialled},
+};
 use crate::{LockError, sync::lock, time::clock::Instant};
 
 /// An open connection to a [`Place`].
@@ -31,6 +34,9 @@ pub(super) struct Place {
     /// The connections to this place; `None` once the server is known to be elsewhere.
     connections: Mutex<Option<Vec<Weak<dyn Open>>>>,
     left: AtomicBool,
+    on_leave: Notify,
+    /// The connection for questions about the slots of a cluster, kept for the next question.
+    pub(super) kept: Mutex<Option<Dialled>>,
     /// Notified of each new doubt, if given.
     on_doubt: Option<Arc<Notify>>,
 }
@@ -49,6 +55,8 @@ impl Place {
     ) -> Result<Arc<Self>, LockError> {
         Ok(Arc::new(Self {
             on_doubt,
+            on_leave: Notify::new(),
+            kept: Mutex::new(None),
             dial: Dial::new(&config)?,
             config,
             confirmed: AtomicU64::new(confirmed.as_nanos()),
@@ -99,10 +107,26 @@ impl Place {
                 connections.push(connection);
                 Ok(())
             }
-            None => Err(LockError::backend(format!(
-                "Redis at {} was replaced by another server while a connection was made",
-                self.config.address()
-            ))),
+            None => Err(self.replaced()),
+        }
+    }
+
+    /// Returns the error of a connection that was being made when the server was known to be elsewhere.
+    pub(super) fn replaced(&self) -> LockError {
+        LockError::backend(format!(
+            "Redis at {} was replaced by another server while a connection was made",
+            self.config.address()
+        ))
+    }
+
+    /// Completes when the server is known to be elsewhere.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(super) async fn is_left_at_last(&self) {
+        let left = self.on_leave.notified();
+        if !self.is_left() {
+            left.await;
         }
     }
 
@@ -110,6 +134,7 @@ impl Place {
     /// messages are not believed.
     pub(super) fn leave(&self) {
         self.left.store(true, Ordering::Release);
+        self.on_leave.notify_waiters();
         let connections = mem::take(&mut *lock(&self.connections));
         for connection in connections.into_iter().flatten().filter_map(|open| open.upgrade()) {
             connection.give_up("its server is no longer the primary");

@@ -1,26 +1,43 @@
 //! The table of a Redis Cluster's hash slots, as one of its servers knows it.
 
-use std::ops::RangeInclusive;
+use std::{collections::HashSet, ops::RangeInclusive, sync::Arc, time::Duration};
 
-use redis::{AsyncConnectionConfig, ErrorKind, FromRedisValue, RedisError, Value};
-use tokio::time::timeout;
+use redis::{
+    AsyncConnectionConfig, ErrorKind, FromRedisValue, RedisError, Value, aio::MultiplexedConnection,
+};
+use tokio::{
+    task::JoinSet,
+    time::{timeout, timeout_at},
+};
 
 use super::{
     super::{error, slot::SLOTS},
     place::Place,
 };
-use crate::{LockError, LockErrorKind};
+use crate::{LockError, LockErrorKind, sync::lock};
+
+/// Number of servers that are asked for the table at the same time.
+const ASKED_AT_ONCE: usize = 3;
+/// Time without an answer after which one more server is asked.
+const ONE_MORE: Duration = Duration::from_millis(100);
+/// Time for which further answers are awaited once a server has answered: a server that was cut off from the others may
+/// answer first, with a table of the past.
+const GRACE: Duration = Duration::from_millis(50);
+/// The same, after the answer of a server that takes no calls or knows less than was known before.
+const GRACE_OF_DOUBT: Duration = Duration::from_millis(500);
 
 /// Host and port of a server, as the cluster announces them.
 pub(crate) type Address = (String, u16);
 
 /// Which primary has which slots.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SlotTable {
     /// Whether the server that answered takes calls.
     is_up: bool,
     /// The largest number of a change of the cluster that this server knows.
     epoch: u64,
+    /// The ids of the primaries, by which a cluster is told from another one at the same address.
+    ids: HashSet<String>,
     pub(super) ranges: Vec<(RangeInclusive<u16>, Address)>,
 }
 
@@ -29,6 +46,21 @@ impl SlotTable {
     pub(super) fn is_newer_than(&self, other: &Self) -> bool {
         let rank = |table: &Self| (table.is_up, table.epoch, table.covered());
         rank(self) > rank(other)
+    }
+
+    /// Returns whether the server that answered takes calls, and knows at least as much as this one.
+    pub(super) fn is_as_good_as(&self, known: &Self) -> bool {
+        self.is_up && self.epoch >= known.epoch
+    }
+
+    /// Returns whether the server that answered was cut off from the others before this table was made.
+    pub(super) fn is_of_the_past(&self, known: &Self) -> bool {
+        !self.is_up && self.epoch < known.epoch
+    }
+
+    /// Returns whether both tables are those of one cluster.
+    pub(super) fn is_of_the_same_cluster(&self, other: &Self) -> bool {
+        !self.ids.is_disjoint(&other.ids)
     }
 
     fn covered(&self) -> usize {
@@ -41,12 +73,13 @@ impl SlotTable {
             info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
         };
         let number = |value: &Value| u16::from_redis_value_ref(value).ok();
-        let mut ranges = Vec::with_capacity(slots.len());
+        let (mut ranges, mut ids) = (Vec::with_capacity(slots.len()), HashSet::new());
         for entry in slots {
             let [first, last, primary, ..] = &entry[..] else { return None };
             let (first, last) = (number(first)?, number(last)?);
             let Value::Array(primary) = primary else { return None };
-            let [to, port, ..] = &primary[..] else { return None };
+            let [to, port, id, ..] = &primary[..] else { return None };
+            ids.extend(String::from_redis_value_ref(id));
             // A server that does not know its own name means the address at which it was asked.
             let to =
                 Option::<String>::from_redis_value_ref(to).ok()?.filter(|to| !to.is_empty() && to != "?");
@@ -57,7 +90,82 @@ impl SlotTable {
             ranges.push((first..=last, (to, number(port)?)));
         }
         let epoch = field("cluster_current_epoch").and_then(|epoch| epoch.parse().ok()).unwrap_or_default();
-        Some(Self { is_up: field("cluster_state") == Some("ok"), epoch, ranges })
+        Some(Self { is_up: field("cluster_state") == Some("ok"), epoch, ids, ranges })
+    }
+}
+
+/// A question to the servers of a cluster for their table.
+pub(super) struct Question {
+    /// The last table that was read.
+    pub(super) known: Option<SlotTable>,
+    /// The addresses of the servers in the URL.
+    pub(super) seeds: HashSet<String>,
+    /// Upper bound on the wait for the answers.
+    pub(super) limit: Duration,
+}
+
+impl Question {
+    /// Asks some of these servers, in their order, and returns the newest table.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(super) async fn ask(self, candidates: Vec<Arc<Place>>) -> Result<SlotTable, LockError> {
+        let Self { known, seeds, limit } = self;
+        let mut candidates = candidates.into_iter();
+        let mut questions = JoinSet::new();
+        let mut at_once = ASKED_AT_ONCE;
+        let mut best: Option<SlotTable> = None;
+        let mut failure: Option<LockError> = None;
+        let mut end = tokio::time::Instant::now() + limit;
+        loop {
+            while best.is_none()
+                && questions.len() < at_once
+                && let Some(place) = candidates.next()
+            {
+                questions.spawn(async move { (place.config().address(), ask(&place).await) });
+            }
+            let one_more = (tokio::time::Instant::now() + ONE_MORE).min(end);
+            let has_more = best.is_none() && candidates.len() > 0;
+            match timeout_at(if has_more { one_more } else { end }, questions.join_next()).await {
+                // Another cluster may have a server at the address of one that has left this one. What the URL names is
+                // this cluster, also after it was set up anew.
+                Ok(Some(Ok((from, Ok(table)))))
+                    if known.as_ref().is_some_and(|known| !table.is_of_the_same_cluster(known))
+                        && !seeds.contains(&from) =>
+                {
+                    tracing::debug!(from, "the Redis server belongs to another cluster");
+                }
+                Ok(Some(Ok((_, Ok(table))))) => {
+                    // A server that was cut off from the others does not end the question.
+                    let is_good = known.as_ref().is_none_or(|known| table.is_as_good_as(known));
+                    let grace = if is_good { GRACE } else { GRACE_OF_DOUBT };
+                    end = end.min(tokio::time::Instant::now() + grace);
+                    if best.as_ref().is_none_or(|best| table.is_newer_than(best)) {
+                        best = Some(table);
+                    }
+                }
+                Ok(Some(Ok((_, Err(error))))) => {
+                    if failure.as_ref().is_none_or(|known| !known.is_retryable()) {
+                        failure = Some(error);
+                    }
+                }
+                Ok(Some(Err(_))) => {}
+                Err(_) if has_more && one_more < end => at_once += 1,
+                Ok(None) | Err(_) => break,
+            }
+        }
+        if let (Some(known), Some(found)) = (&known, &best)
+            && found.is_of_the_past(known)
+        {
+            return Err(LockError::backend(
+                "the servers of the Redis Cluster that answer are cut off from the others",
+            ));
+        }
+        best.ok_or_else(|| {
+            failure.unwrap_or_else(|| {
+                LockError::backend(format!("no server of the Redis Cluster has answered within {limit:?}"))
+            })
+        })
     }
 }
 
@@ -65,24 +173,29 @@ impl SlotTable {
 ///
 /// # Cancel safety
 /// Cancel safe.
-pub(super) async fn ask(place: &Place) -> Result<SlotTable, LockError> {
+async fn ask(place: &Place) -> Result<SlotTable, LockError> {
     let (config, address) = (place.config(), place.config().address());
     let what = "the server of a Redis Cluster";
-    let (driver, _task) = place.dial().named(config, AsyncConnectionConfig::new(), what).await?;
-    let (mut of_info, mut of_slots) = (driver.clone(), driver);
-    let (mut info, mut slots) = (redis::cmd("CLUSTER"), redis::cmd("CLUSTER"));
-    info.arg("INFO");
-    slots.arg("SLOTS");
-    let asked = async {
-        tokio::join!(
-            info.query_async::<String>(&mut of_info),
-            slots.query_async::<Vec<Vec<Value>>>(&mut of_slots)
-        )
+    let connect = async || place.dial().named(config, AsyncConnectionConfig::new(), what).await;
+    let kept = lock(&place.kept).take();
+    let is_kept = kept.is_some();
+    let mut over = match kept {
+        Some(kept) => kept,
+        None => connect().await?,
     };
     let limit = config.response_timeout;
-    let (info, slots) = timeout(limit, asked).await.map_err(|_| {
-        LockError::backend(format!("the Redis server at {address} did not answer within {limit:?}"))
-    })?;
+    let silent =
+        |_| LockError::backend(format!("the Redis server at {address} did not answer within {limit:?}"));
+    let mut answers = timeout(limit, questions(&over.0)).await.map_err(silent)?;
+    if is_kept && (answers.0.is_err() || answers.1.is_err()) {
+        // The server may have closed the connection meanwhile.
+        over = connect().await?;
+        answers = timeout(limit, questions(&over.0)).await.map_err(silent)?;
+    }
+    let (info, slots) = answers;
+    if info.is_ok() && slots.is_ok() {
+        *lock(&place.kept) = Some(over);
+    }
     let explained = |error| explain(error, &address);
     let host = config.host_and_port().map_or("", |(host, _)| host);
     let table = SlotTable::read(&info.map_err(explained)?, slots.map_err(explained)?, host);
@@ -93,6 +206,16 @@ pub(super) async fn ask(place: &Place) -> Result<SlotTable, LockError> {
         Some(table) => Ok(table),
         None => Err(error::unexpected("`CLUSTER SLOTS`")),
     }
+}
+
+async fn questions(
+    driver: &MultiplexedConnection,
+) -> (Result<String, RedisError>, Result<Vec<Vec<Value>>, RedisError>) {
+    let (mut of_info, mut of_slots) = (driver.clone(), driver.clone());
+    let (mut info, mut slots) = (redis::cmd("CLUSTER"), redis::cmd("CLUSTER"));
+    info.arg("INFO");
+    slots.arg("SLOTS");
+    tokio::join!(info.query_async(&mut of_info), slots.query_async(&mut of_slots))
 }
 
 fn explain(error: RedisError, address: &str) -> LockError {
@@ -156,11 +279,18 @@ mod tests {
     #[test]
     fn a_server_that_takes_calls_knows_more_than_one_that_was_cut_off_and_a_later_epoch_more_than_an_earlier()
     {
-        let table = |is_up, epoch| SlotTable { is_up, epoch, ranges: Vec::new() };
+        let table = |is_up, epoch| SlotTable { is_up, epoch, ids: HashSet::new(), ranges: Vec::new() };
         assert!(table(true, 3).is_newer_than(&table(false, 9)));
         assert!(table(true, 4).is_newer_than(&table(true, 3)));
         assert!(!table(true, 3).is_newer_than(&table(true, 3)));
-        let fuller = SlotTable { is_up: true, epoch: 3, ranges: vec![(0..=1, ("h".into(), 1))] };
+        let fuller = SlotTable { ranges: vec![(0..=1, ("h".into(), 1))], ..table(true, 3) };
         assert!(fuller.is_newer_than(&table(true, 3)));
+        assert!(
+            table(true, 4).is_as_good_as(&table(true, 4)) && !table(false, 4).is_as_good_as(&table(true, 4))
+        );
+        assert!(
+            table(false, 3).is_of_the_past(&table(true, 4))
+                && !table(true, 3).is_of_the_past(&table(true, 4))
+        );
     }
 }

@@ -37,6 +37,8 @@ use crate::{
 
 /// Upper bound on the pushes kept for waiters that do not listen yet.
 const UNCLAIMED: usize = 1024;
+/// Number of waiters that are remembered after they have left.
+const CLOSED: usize = 64;
 /// Upper bound on the pushes kept for one waiter. A waiter is sent two or three pushes; its next poll makes up for a
 /// push that finds no room.
 const KEPT_PER_WAITER: usize = 8;
@@ -64,6 +66,8 @@ struct Boxes {
     by_number: HashMap<u64, Waiter>,
     /// Pushes without a listener yet: a push may arrive before its waiter has read the answer "waiting".
     unclaimed: VecDeque<(u64, Notice)>,
+    /// The waiters that left last, whose pushes are dropped: there may be further copies.
+    closed: VecDeque<u64>,
 }
 
 /// The mailbox of a waiter; a channel would allocate three kilobytes.
@@ -77,7 +81,8 @@ struct Waiter {
 
 impl Waiter {
     fn deliver(&mut self, notice: Notice) {
-        if self.notices.len() < KEPT_PER_WAITER {
+        // A process that has subscribed on several servers of a cluster gets copies.
+        if self.notices.len() < KEPT_PER_WAITER && !self.notices.contains(&notice) {
             self.notices.push_back(notice);
         }
     }
@@ -161,6 +166,8 @@ impl Inbox {
     pub(crate) fn listen(this: &Arc<Self>, number: u64, connection: u64) -> Notices {
         let mut waiter = Waiter { notices: VecDeque::new(), reader: None, connection };
         let mut boxes = lock(&this.boxes);
+        // A waiter that listens again, over another connection, has the same number.
+        boxes.closed.retain(|closed| *closed != number);
         boxes.unclaimed.retain(|(to, notice)| {
             let ours = *to == number;
             if ours {
@@ -212,11 +219,23 @@ impl Pushes for Inbox {
 }
 
 impl Boxes {
+    /// Closes the mailbox of a waiter.
+    fn close(&mut self, number: u64) -> Option<Waiter> {
+        if self.closed.len() >= CLOSED {
+            self.closed.pop_front();
+        }
+        self.closed.push_back(number);
+        self.by_number.remove(&number)
+    }
+
     /// Returns the waker of the waiter, if it waits for a notice.
     fn put(&mut self, number: u64, notice: Notice) -> Option<Waker> {
         if let Some(waiter) = self.by_number.get_mut(&number) {
             waiter.deliver(notice);
             return waiter.reader.take();
+        }
+        if self.closed.contains(&number) {
+            return None;
         }
         if self.unclaimed.len() >= UNCLAIMED {
             self.unclaimed.pop_front();
@@ -308,7 +327,7 @@ impl Notices {
 impl Drop for Notices {
     fn drop(&mut self) {
         // The waiter is not dropped under the mutex, for the same reason as the waker in `poll_next`.
-        let closed = lock(&self.inbox.boxes).by_number.remove(&self.number);
+        let closed = lock(&self.inbox.boxes).close(self.number);
         drop(closed);
     }
 }
