@@ -239,7 +239,7 @@ impl<'a> Attempt<'a> {
                     return Err(Failure::Refused(error::unexpected("a poll of the queue")));
                 }
                 // The place outlasts an outage that is shorter than `STALE`.
-                Err(failure) if last || heard + place::STALE <= Instant::now() => return Err(failure),
+                Err(failure) if heard + place::STALE <= Instant::now() => return Err(failure),
                 Err(failure) => {
                     // Only what a cluster says counts here: the call is repeated in any case.
                     let again_after = match &failure {
@@ -249,6 +249,17 @@ impl<'a> Attempt<'a> {
                         }
                         _ => None,
                     };
+                    if last {
+                        match &failure {
+                            // The last poll is made where the lock is now.
+                            Failure::Redirected(Redirection::Moved { .. }, _) if again_after.is_some() => {}
+                            // A moment ago, the caller still had to wait.
+                            Failure::Redirected(Redirection::Ask { .. } | Redirection::Later, _) => {
+                                return Ok(busy(None, None));
+                            }
+                            _ => return Err(failure),
+                        }
+                    }
                     let error = failure.into_error();
                     self.request.progress.failed(&error);
                     tracing::debug!(key = %self.request.key, %error, "polling again");
