@@ -2,19 +2,17 @@
 
 use std::{sync::Arc, time::Duration};
 
-use lock_runtime::{LockErrorKind, LockGuard, LockManager};
+use lock_runtime::{LockGuard, LockManager};
 
 use super::{
-    LONG, connect, enters, free, name_at, only_counters_are_left, queue_of, queued, slot, under_load,
+    AT_ONCE, LONG, behind_proxies, connect, enters, free, name_at, only_counters_are_left, queue_of, queued,
+    slot, under_load,
 };
 use crate::support::{
     redis_cluster::{Member, Mover, RedisCluster, Setup},
     resp::Value,
     stopwatch::Moment,
 };
-
-/// Time within which a call succeeds that nothing holds up; half of the time between two polls of a waiter.
-const AT_ONCE: Duration = Duration::from_millis(500);
 
 #[tokio::test]
 async fn a_lock_is_renewed_and_released_while_its_slot_is_half_moved() {
@@ -42,35 +40,6 @@ async fn a_lock_is_renewed_and_released_while_its_slot_is_half_moved() {
     only_counters_are_left(&cluster).await;
 }
 
-#[tokio::test]
-async fn a_waiter_of_a_lock_that_was_released_during_a_move_enters_once_the_move_has_ended() {
-    let cluster = RedisCluster::start(Setup::default());
-    let (ours, theirs) = (connect(&cluster).await, connect(&cluster).await);
-    // The waiter asks once a second, and during a move again and again.
-    for (length, limit) in [(1_200, AT_ONCE), (1_200, AT_ONCE), (1_200, AT_ONCE), (10, 3 * AT_ONCE)] {
-        let guard = free(&ours, "k").await;
-        let token = guard.fencing_token();
-        let waiter = enters(&theirs, "k", LONG);
-        queued(&cluster, "k", 1).await;
-        let at = slot(&cluster, "k");
-        let moving = cluster.begin_move(at, cluster.another(at));
-        moving.carry("lock:k");
-        guard.release().await.unwrap();
-        tokio::time::sleep(Duration::from_millis(length)).await;
-        assert!(!waiter.is_finished(), "entered during the move");
-        moving.end();
-        let ended = Moment::now();
-        let (_, entered) = waiter.await.unwrap();
-        println!("entered {:?} after the move", ended.took());
-        assert!(ended.within(limit), "{:?}", ended.took());
-        assert!(entered.fencing_token() > token);
-        entered.release().await.unwrap();
-    }
-    ours.shutdown().await;
-    theirs.shutdown().await;
-    only_counters_are_left(&cluster).await;
-}
-
 fn told_where_to_go(member: &Member) -> u64 {
     let Value::Text(errors) = member.command(&["INFO", "errorstats"]) else { panic!("INFO is a text") };
     let count = errors.lines().find_map(|line| line.strip_prefix("errorstat_MOVED:count="));
@@ -93,69 +62,6 @@ async fn a_call_goes_at_once_where_a_server_has_said_that_the_slot_is_and_so_do_
         }
         assert_eq!(told_where_to_go(old) - before, 1, "round {round}");
     }
-}
-
-/// The hand-over is a message of a server that the waiter has not asked yet.
-#[tokio::test]
-async fn who_waits_is_notified_of_a_hand_over_after_the_slot_was_moved() {
-    let cluster = RedisCluster::start(Setup::default());
-    let (ours, theirs) = (connect(&cluster).await, connect(&cluster).await);
-    let mut last = None;
-    let mut late = 0;
-    for _ in 0..6 {
-        let guard = free(&ours, "k").await;
-        assert!(Some(guard.fencing_token()) > last);
-        let waiter = enters(&theirs, "k", LONG);
-        queued(&cluster, "k", 1).await;
-        let at = slot(&cluster, "k");
-        cluster.move_slot(at, cluster.another(at), Duration::ZERO);
-        let began = Moment::now();
-        let token = guard.fencing_token();
-        guard.release().await.unwrap();
-        let (_, entered) = waiter.await.unwrap();
-        late += usize::from(!began.within(AT_ONCE / 2));
-        assert!(entered.fencing_token() > token);
-        last = Some(entered.fencing_token());
-        entered.release().await.unwrap();
-    }
-    assert!(late <= 1, "{late} of 6 entered only when they polled");
-    ours.shutdown().await;
-    theirs.shutdown().await;
-    only_counters_are_left(&cluster).await;
-}
-
-#[tokio::test]
-async fn an_acquisition_waits_for_the_end_of_a_move_and_a_single_attempt_says_why_it_fails() {
-    let cluster = RedisCluster::start(Setup::default());
-    let locks = LockManager::connect(&cluster.url("", "?response_timeout=300ms")).await.unwrap();
-    let last = free(&locks, "k").await;
-    let token = last.fencing_token();
-    last.release().await.unwrap();
-    let at = slot(&cluster, "k");
-    let moving = cluster.begin_move(at, cluster.another(at));
-    let began = Moment::now();
-    let refused = locks.lock("k").try_acquire().await.unwrap_err();
-    assert_eq!(refused.kind(), LockErrorKind::Backend, "{refused}");
-    assert!(refused.is_retryable(), "{refused}");
-    let text = refused.to_string();
-    assert!(text.contains("the hash slot of the lock is being moved to another server"), "{text}");
-    assert!(began.within(Duration::from_secs(1)), "{:?}", began.took());
-    let given_up = locks.lock("k").wait(Duration::from_millis(700)).acquire().await.unwrap_err();
-    assert!(given_up.to_string().contains("is being moved"), "{given_up}");
-    let lock = locks.lock("k").wait(LONG);
-    let dropped = tokio::time::timeout(Duration::from_millis(100), lock.acquire()).await;
-    assert!(dropped.is_err(), "entered during the move");
-    let waiter = enters(&locks, "k", LONG);
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    assert!(!waiter.is_finished());
-    moving.end();
-    let ended = Moment::now();
-    let (_, entered) = waiter.await.unwrap();
-    assert!(ended.within(AT_ONCE), "{:?}", ended.took());
-    assert!(entered.fencing_token() > token);
-    entered.release().await.unwrap();
-    locks.shutdown().await;
-    only_counters_are_left(&cluster).await;
 }
 
 /// The counter of tokens is moved with the locks of its slot.
@@ -231,45 +137,6 @@ async fn a_slot_that_is_moved_to_a_server_that_hangs_delays_no_renewal_of_other_
     moving.end();
 }
 
-/// The first in the queue asks every 50 to 100 ms behind a foreign holder, and each time learns where its lock is now.
-#[tokio::test]
-async fn a_waiter_follows_its_lock_however_often_the_slot_is_moved() {
-    let cluster = RedisCluster::start(Setup::default());
-    let locks = connect(&cluster).await;
-    cluster.command(&["SET", "lock:k", "foreign", "PX", "600000"]);
-    let waiter = enters(&locks, "k", LONG);
-    queued(&cluster, "k", 1).await;
-    let at = slot(&cluster, "k");
-    for _ in 0..24 {
-        cluster.move_slot(at, cluster.another(at), Duration::ZERO);
-        tokio::time::sleep(Duration::from_millis(250)).await;
-    }
-    assert!(!waiter.is_finished());
-    cluster.command(&["DEL", "lock:k"]);
-    let freed = Moment::now();
-    waiter.await.unwrap().1.release().await.unwrap();
-    assert!(freed.within(AT_ONCE), "{:?}", freed.took());
-}
-
-/// No call of the holder's goes to the lock's server in between: its renewal is due ten seconds later.
-#[tokio::test]
-async fn a_holder_is_told_of_waiters_after_its_slot_was_moved() {
-    let cluster = RedisCluster::start(Setup::default());
-    let (ours, theirs) = (connect(&cluster).await, connect(&cluster).await);
-    let guard = ours.lock("k").ttl(LONG).acquire().await.unwrap();
-    let wanted = tokio::spawn(guard.wanted());
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    let at = slot(&cluster, "k");
-    cluster.move_slot(at, cluster.another(at), Duration::ZERO);
-    let waiter = enters(&theirs, "k", LONG);
-    queued(&cluster, "k", 1).await;
-    let began = Moment::now();
-    wanted.await.unwrap();
-    assert!(began.within(Duration::from_secs(1)), "{:?}", began.took());
-    guard.release().await.unwrap();
-    waiter.await.unwrap().1.release().await.unwrap();
-}
-
 /// The holder does not know of the revocation yet.
 #[tokio::test]
 async fn a_lock_that_was_revoked_is_free_at_the_end_of_the_move_during_which_it_was_released() {
@@ -322,63 +189,6 @@ async fn operators_see_a_lock_during_a_move_and_are_told_what_has_to_wait() {
     only_counters_are_left(&cluster).await;
 }
 
-/// The places in the queue are stale by the end of such a move.
-#[tokio::test]
-async fn who_waits_enters_after_a_move_that_takes_longer_than_a_place_lasts() {
-    let cluster = RedisCluster::start(Setup::default());
-    let (ours, theirs) = (connect(&cluster).await, connect(&cluster).await);
-    let guard = free(&ours, "k").await;
-    let token = guard.fencing_token();
-    let waiters = [enters(&theirs, "k", LONG), enters(&connect(&cluster).await, "k", LONG)];
-    queued(&cluster, "k", 2).await;
-    let at = slot(&cluster, "k");
-    let moving = cluster.begin_move(at, cluster.another(at));
-    moving.carry(&queue_of("k"));
-    tokio::time::sleep(Duration::from_secs(7)).await;
-    guard.release().await.unwrap();
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    assert!(waiters.iter().all(|waiter| !waiter.is_finished()));
-    moving.end();
-    let ended = Moment::now();
-    for waiter in waiters {
-        let (_, entered) = waiter.await.unwrap();
-        assert!(entered.fencing_token() > token);
-        entered.release().await.unwrap();
-    }
-    assert!(ended.within(4 * AT_ONCE), "{:?}", ended.took());
-    ours.shutdown().await;
-    theirs.shutdown().await;
-    only_counters_are_left(&cluster).await;
-}
-
-/// With `min_replicas`, a lease is confirmed where the lock is, which the message of the hand-over does not say.
-#[tokio::test]
-async fn a_lease_that_is_handed_over_after_a_move_is_confirmed_at_the_new_server() {
-    let cluster = RedisCluster::start(Setup { with_replicas: true, ..Setup::default() });
-    let url = cluster.url("", "?min_replicas=1");
-    let connect_with = async || LockManager::connect(&url).await.unwrap();
-    // The second needs no confirmation, so it enters as soon as the first has given up its turn.
-    let (ours, first, second) = (connect_with().await, connect_with().await, connect(&cluster).await);
-    let guard = free(&ours, "k").await;
-    let waiters = {
-        let first = enters(&first, "k", LONG);
-        queued(&cluster, "k", 1).await;
-        let second = enters(&second, "k", LONG);
-        queued(&cluster, "k", 2).await;
-        [first, second]
-    };
-    let at = slot(&cluster, "k");
-    cluster.move_slot(at, cluster.another(at), Duration::ZERO);
-    let began = Moment::now();
-    guard.release().await.unwrap();
-    let [first, second] = waiters;
-    let (entered, guard) = first.await.unwrap();
-    assert!(!second.is_finished(), "the second came first");
-    assert!(began.within(2 * AT_ONCE), "{:?}", began.took());
-    guard.release().await.unwrap();
-    assert!(second.await.unwrap().0 > entered);
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_two_hold_a_lock_and_no_renewal_is_missed_while_slots_are_moved() {
     let cluster = Arc::new(RedisCluster::start(Setup::default()));
@@ -389,7 +199,7 @@ async fn no_two_hold_a_lock_and_no_renewal_is_missed_while_slots_are_moved() {
     }
     let names: Vec<_> = (0..6).map(|number| format!("k{number}")).collect();
     let mut moved = 0;
-    let outcome = under_load(&cluster, &names, async || {
+    let outcome = under_load(&cluster.url("", ""), &names, async || {
         let mover = Mover::start(Arc::clone(&cluster), Duration::from_millis(50), Duration::from_millis(30));
         tokio::time::sleep(Duration::from_secs(10)).await;
         moved = tokio::task::block_in_place(|| mover.end());
@@ -407,6 +217,38 @@ async fn no_two_hold_a_lock_and_no_renewal_is_missed_while_slots_are_moved() {
     only_counters_are_left(&cluster).await;
 }
 
+/// The release was executed by the server to which the slot is being moved.
+#[tokio::test]
+async fn a_release_whose_answer_was_lost_during_a_move_is_a_success() {
+    let cluster = RedisCluster::start(Setup::default());
+    let (proxies, url) = behind_proxies(&cluster);
+    let locks = LockManager::connect(&url).await.unwrap().with_prefix("{tag}:").unwrap();
+    let (first, second) = (free(&locks, "first").await, free(&locks, "second").await);
+    let at = cluster.slot("{tag}:");
+    let to = cluster.another(at);
+    let moving = cluster.begin_move(at, to);
+    moving.carry("{tag}:first");
+    moving.carry("{tag}:second");
+    // From now on there is a connection, whose next answer is that to the release.
+    first.release().await.unwrap();
+    let proxy = cluster.members.iter().position(|member| member.id == to.id).map(|number| &proxies[number]);
+    let proxy = proxy.expect("one of them");
+    proxy.lose_answer(1);
+    second.release().await.unwrap();
+    assert!(!proxy.keep_answers(), "no answer was lost");
+    assert_eq!(cluster.command(&["EXISTS", "{tag}:second"]).int(), 0);
+    moving.end();
+    locks.shutdown().await;
+    only_counters_are_left(&cluster).await;
+}
+
+/// The connections over which scripts were called last.
+fn connections_of_calls(member: &Member) -> Vec<String> {
+    let Value::Text(clients) = member.command(&["CLIENT", "LIST"]) else { panic!("a text") };
+    let calls = clients.lines().filter(|line| line.contains(" cmd=evalsha "));
+    calls.filter_map(|line| Some(line.split_once(' ')?.0.to_owned())).collect()
+}
+
 /// A cluster grows: a primary without slots joins, and gets some.
 #[tokio::test]
 async fn a_new_primary_gets_slots_of_locks_that_are_held_and_waited_for() {
@@ -420,8 +262,22 @@ async fn a_new_primary_gets_slots_of_locks_that_are_held_and_waited_for() {
     let at = slot(&cluster, "k");
     let moving = cluster.begin_move(at, &cluster.members[new]);
     moving.carry("lock:k");
-    tokio::time::sleep(3 * ttl).await;
-    assert!(guard.is_valid(), "not renewed at a server without slots");
+    tokio::time::sleep(ttl).await;
+    let connections = connections_of_calls(&cluster.members[new]);
+    assert!(!connections.is_empty(), "not renewed at a server without slots");
+    // The table of slots is read, in which the server has none.
+    let other = (0..).map(|number| format!("other{number}")).find(|name| slot(&cluster, name) != at).unwrap();
+    free(&ours, &other).await.release().await.unwrap();
+    let elsewhere = slot(&cluster, &other);
+    let third = cluster
+        .members
+        .iter()
+        .find(|member| member.id != cluster.members[new].id && member.id != cluster.owner(elsewhere).id);
+    cluster.move_slot(elsewhere, third.unwrap(), Duration::ZERO);
+    free(&ours, &other).await.release().await.unwrap();
+    tokio::time::sleep(ttl).await;
+    assert!(guard.is_valid());
+    assert_eq!(connections_of_calls(&cluster.members[new]), connections, "its connections were given up");
     moving.end();
     tokio::time::sleep(3 * ttl).await;
     assert!(guard.is_valid());

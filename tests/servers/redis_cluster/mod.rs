@@ -3,6 +3,7 @@
 mod failover;
 mod finding;
 mod migration;
+mod waiting;
 
 use std::{
     sync::{
@@ -18,15 +19,31 @@ use tokio::task::JoinHandle;
 use crate::support::{
     history::{self, Hold, Verdict},
     monotonic,
+    proxy::{Proxy, Upstream},
     redis_cluster::{Member, RedisCluster},
     resp::Value,
     until,
 };
 
 const LONG: Duration = Duration::from_secs(30);
+/// Time within which a call succeeds that nothing holds up; half of the time between two polls of a waiter.
+const AT_ONCE: Duration = Duration::from_millis(500);
 
 async fn connect(cluster: &RedisCluster) -> LockManager {
     LockManager::connect(&cluster.url("", "")).await.unwrap()
+}
+
+/// A proxy before each server, and the URL of the cluster behind them.
+fn behind_proxies(cluster: &RedisCluster) -> (Vec<Proxy>, String) {
+    let proxies: Vec<_> = (cluster.members.iter())
+        .map(|member| Proxy::start(Upstream::Unix(member.server().socket().into())))
+        .collect();
+    let pairs: Vec<_> = (cluster.members.iter().zip(&proxies))
+        .map(|(member, proxy)| format!("127.0.0.1:{}={}", member.port, proxy.address()))
+        .collect();
+    let seeds: Vec<_> = proxies.iter().map(|proxy| proxy.address().to_string()).collect();
+    let url = format!("redis-cluster://{}?addresses={}", seeds.join(","), pairs.join(","));
+    (proxies, url)
 }
 
 async fn free(locks: &LockManager, name: &str) -> LockGuard {
@@ -115,13 +132,13 @@ struct Outcome {
     failures: Vec<String>,
 }
 
-/// Lets several clients compete for these locks while `meanwhile` runs.
-async fn under_load(cluster: &RedisCluster, names: &[String], meanwhile: impl AsyncFnOnce()) -> Outcome {
+/// Lets several clients of this URL compete for these locks while `meanwhile` runs.
+async fn under_load(url: &str, names: &[String], meanwhile: impl AsyncFnOnce()) -> Outcome {
     let stop = Arc::new(AtomicBool::new(false));
     let histories: Vec<_> = names.iter().map(|_| Arc::default()).collect();
     let (mut tasks, mut managers) = (Vec::new(), Vec::new());
     for _ in 0..3 {
-        let locks = connect(cluster).await;
+        let locks = LockManager::connect(url).await.unwrap();
         for (name, history) in names.iter().zip(&histories) {
             for _ in 0..2 {
                 let (history, stop) = (Arc::clone(history), Arc::clone(&stop));
