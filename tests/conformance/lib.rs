@@ -62,7 +62,7 @@ pub use self::cases::torture::survive;
 pub use self::store::{CANARY, Fault, Foreign, Server, Site, Store};
 
 /// How many cases run at a time for each core of the machine, unless `--test-threads` says how many.
-const CASES_FOR_EACH_CORE: usize = 10;
+const CASES_FOR_EACH_CORE: usize = 12;
 
 /// Runs the suite on these stores, with the arguments of the command line: those of `cargo test`. To be called by `main`, once
 /// and with nothing before it: the suite starts its own program again for clients in other processes.

@@ -290,7 +290,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "servers_behind_silent_ones_are_not_asked",
         edits: &[Rust {
-            file: "backend/kits/redis/net/cluster.rs",
+            file: "backend/kits/redis/net/slot_table.rs",
             from: "                Err(_) if has_more && one_more < end => at_once += 1,",
             to: "                Err(_) if has_more && one_more < end => at_once += usize::from(!mutant!()),",
         }],

@@ -255,7 +255,7 @@ impl<'a> Attempt<'a> {
                             Failure::Redirected(Redirection::Moved { .. }, _) if again_after.is_some() => {}
                             // A moment ago, the caller still had to wait.
                             Failure::Redirected(Redirection::Ask { .. } | Redirection::Later, _) => {
-                                return Ok(busy(None, None));
+                                return Ok(busy(place.holder_remaining(Instant::now()), None));
                             }
                             _ => return Err(failure),
                         }
