@@ -183,6 +183,13 @@ impl RedisCluster {
         self.members.iter().filter(is_primary).collect()
     }
 
+    /// A member that follows another one.
+    pub fn a_replica(&self) -> Option<&Member> {
+        self.members.iter().find(|member| {
+            member.server().lives() && member.reports(&["INFO", "replication"], "master_link_status:up")
+        })
+    }
+
     /// The member that has this slot, as it says itself.
     pub fn owner(&self, slot: u16) -> &Member {
         let end = Instant::now() + PATIENCE;
@@ -326,6 +333,9 @@ impl Move<'_> {
     }
 }
 
+/// Number of moves before a failover.
+const MOVES: usize = 40;
+
 /// Moves slots that have keys from one primary to another until it is dropped.
 #[derive(Debug)]
 pub struct Mover {
@@ -334,8 +344,14 @@ pub struct Mover {
 }
 
 impl Mover {
-    /// Moves a slot in each of these periods; for `pause`, some of its keys are here and some there.
-    pub fn start(cluster: Arc<RedisCluster>, period: Duration, pause: Duration) -> Self {
+    /// Moves a slot in each of these periods; for `pause`, some of its keys are here and some there. Slots stay that have a
+    /// key whose name contains one of `spared`. After forty moves, a replica is made the primary, if there is one.
+    pub fn start(
+        cluster: Arc<RedisCluster>,
+        period: Duration,
+        pause: Duration,
+        spared: &'static [&'static str],
+    ) -> Self {
         let ended = Arc::new(AtomicBool::new(false));
         let has_ended = Arc::clone(&ended);
         let thread = thread::spawn(move || {
@@ -348,8 +364,18 @@ impl Mover {
                 let from = primaries[turn % primaries.len()];
                 let to = primaries[(turn + 1) % primaries.len()];
                 if let Value::Text(key) = from.command(&["RANDOMKEY"]) {
-                    cluster.move_slot(cluster.slot(&key), to, pause);
-                    moved += 1;
+                    let slot = cluster.slot(&key);
+                    let beside =
+                        from.command(&["CLUSTER", "GETKEYSINSLOT", &slot.to_string(), "100"]).texts();
+                    if !beside.iter().any(|key| spared.iter().any(|part| key.contains(part))) {
+                        cluster.move_slot(slot, to, pause);
+                        moved += 1;
+                    }
+                }
+                if turn % MOVES == MOVES - 1
+                    && let Some(replica) = cluster.a_replica()
+                {
+                    cluster.fail_over(replica);
                 }
                 thread::sleep(period);
             }

@@ -200,7 +200,8 @@ async fn no_two_hold_a_lock_and_no_renewal_is_missed_while_slots_are_moved() {
     let names: Vec<_> = (0..6).map(|number| format!("k{number}")).collect();
     let mut moved = 0;
     let outcome = under_load(&cluster.url("", ""), &names, async || {
-        let mover = Mover::start(Arc::clone(&cluster), Duration::from_millis(50), Duration::from_millis(30));
+        let mover =
+            Mover::start(Arc::clone(&cluster), Duration::from_millis(50), Duration::from_millis(30), &[]);
         tokio::time::sleep(Duration::from_secs(10)).await;
         moved = tokio::task::block_in_place(|| mover.end());
     })
