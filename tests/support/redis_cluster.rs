@@ -325,7 +325,9 @@ impl Move<'_> {
             if keys.is_empty() {
                 break;
             }
-            keys.iter().for_each(|key| self.carry(key));
+            for key in &keys {
+                self.carry(key);
+            }
         }
         for member in [self.to, self.from].into_iter().chain(self.cluster.primaries()) {
             member.command(&["CLUSTER", "SETSLOT", &self.slot, "NODE", &self.to.id]);

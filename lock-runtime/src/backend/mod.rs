@@ -159,11 +159,9 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
 pub trait Renew: Send + Sync {
     /// Renews each of these leases for its full `ttl`, in as few round trips as possible.
     ///
-    /// Returns one result per lease, in the order of `due`. The call has a time limit: a third of the time until the
-    /// first of these leases would reach its deadline. When the limit has passed, the library drops the future, and
-    /// the outcome of all these renewals counts as unknown. If the store consists of several servers and only some of
-    /// them are slow, return [`Unknown`](Renewal::Unknown) for the leases on those servers before the limit has
-    /// passed; otherwise the results of the other renewals are lost.
+    /// Returns one result per lease, in the order of `due`. When a third of the time until the first deadline of these
+    /// leases has passed, the library drops the future, and the outcome of all these renewals counts as unknown. If only
+    /// some servers of the store may be slow, separate their leases by [`lane`](Self::lane).
     ///
     /// The library calls this method on its own thread, never on the caller's runtime (see
     /// [*Which thread calls a store*](self#which-thread-calls-a-store)).
@@ -173,13 +171,9 @@ pub trait Renew: Send + Sync {
     /// last longer in the store.
     fn renew<'a>(&'a self, due: &'a [LeaseId]) -> BoxFuture<'a, Vec<Renewal>>;
 
-    /// Returns a number that only leases have in common that may wait for each other's renewal: those on one server, in a
-    /// store that spreads its locks over several. One call of [`renew`](Self::renew) has leases with one number only, so
-    /// a server that does not answer delays no renewal at another server.
-    ///
-    /// The default is one number for all leases.
-    fn lane(&self, lease: &LeaseId) -> u64 {
-        let _ = lease;
+    /// Returns a number that leases have in common if their renewals may wait for each other, because they are on one
+    /// server. One call of [`renew`](Self::renew) has leases with one number only.
+    fn lane(&self, _lease: &LeaseId) -> u64 {
         0
     }
 }

@@ -436,8 +436,9 @@ impl<N: Send + Sync + 'static> Cluster<N> {
                     () = change.notified() => {}
                     () = sleep(AGAIN), if is_one_away => {
                         // The one that is away may have been named again before another was promoted.
-                        let away = this.upgrade().and_then(|cluster| cluster.away());
-                        away.into_iter().for_each(|member| member.place.doubt(Instant::now()));
+                        if let Some(member) = this.upgrade().and_then(|cluster| cluster.away()) {
+                            member.place.doubt(Instant::now());
+                        }
                     }
                     _ = closing.changed() => return,
                 }
