@@ -154,13 +154,13 @@ async fn a_wait_that_ends_during_a_move_or_after_it_has_timed_out() {
         let at = slot(&cluster, "k");
         let moving = cluster.begin_move(at, cluster.another(at));
         moving.carry("lock:k");
-        let mut moving = Some(moving);
+        let mut unfinished = Some(moving);
         if ends {
-            moving.take().map(Move::end);
+            unfinished.take().into_iter().for_each(Move::end);
         }
         let error = waiter.await.unwrap().unwrap_err();
         assert_eq!(error.kind(), LockErrorKind::Timeout, "{error}");
-        moving.map(Move::end);
+        unfinished.into_iter().for_each(Move::end);
         queued(&cluster, "k", 0).await;
     }
     guard.release().await.unwrap();
