@@ -335,4 +335,13 @@ pub const MUTANTS: &[Mutant] = &[
             "servers redis_cluster::finding::a_cluster_is_one_store_by_whatever_seed",
         ],
     },
+    Mutant {
+        name: "the_last_poll_of_a_wait_is_made_where_the_lock_was",
+        edits: &[Rust {
+            file: "backend/stores/redis/attempt.rs",
+            from: "Failure::Redirected(Redirection::Moved { .. }, _) if again_after.is_some() => {}",
+            to: "Failure::Redirected(Redirection::Moved { .. }, _) if again_after.is_some() && !mutant!() => {}",
+        }],
+        caught_by: &["servers redis_cluster::waiting::a_wait_that_ends_during_a_move_or_after_it_has_timed_out"],
+    },
 ];
