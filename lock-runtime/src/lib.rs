@@ -86,7 +86,7 @@
 //!
 //! See [operation](docs::operation) for the defaults, starting while the store is down, shutting down and logging. The
 //! design of the crate is described in [architecture](docs::architecture), and its terms are explained in the
-//! [glossary](docs::glossary).
+//! [glossary](docs::glossary). The command [`distlock`](docs::distlock) runs programs in any language under a lock.
 //!
 //! # Features
 //!
@@ -109,6 +109,8 @@
 //!   default, enables this feature, too.
 //! * `tonic`: `tonic::Status` implements `From<LockError>`, so `?` works in service methods. Without this feature, the
 //!   compiler reports that `From<LockError>` is not implemented for `Status`.
+//! * `cli`: the command [`distlock`](docs::distlock), which runs programs under a lock, on Unix. It has no effect on the
+//!   library.
 //!
 //! The crate requires Rust 1.88 or later, because the current Redis and ZooKeeper client crates do, and 1.94 with the
 //! feature `postgres`. A later release may require a newer version of Rust; the changelog will say so.

@@ -1,4 +1,4 @@
-//! The guide: guarantees, the stores compared, operation, migration, design, and how to write a store.
+//! The guide: guarantees, the stores compared, operation, the command line, migration, design, and how to write a store.
 
 /// The design of the crate, and the life cycle of a lock.
 ///
@@ -10,6 +10,9 @@
 ///
 #[doc = include_str!("architecture.md")]
 pub mod architecture {}
+
+#[doc = include_str!("distlock.md")]
+pub mod distlock {}
 
 #[doc = include_str!("glossary.md")]
 pub mod glossary {}

@@ -12,8 +12,8 @@ use std::{
 };
 
 use crate::{
-    IntoLockKey, Label, Lock, LockError, LockErrorKind, LockGuard, LockKey, LockManager, MultiGuard,
-    MultiLock, options::LockOptions,
+    HeldLock, IntoLockKey, Label, Lock, LockError, LockErrorKind, LockGuard, LockKey, LockManager,
+    MultiGuard, MultiLock, options::LockOptions,
 };
 
 pub use crate::{
@@ -54,6 +54,13 @@ pub struct Options {
     pub reentrant: bool,
     /// `label = …`
     pub label: Option<Label>,
+}
+
+/// Returns whether an operator has revoked the lock, so that no other client gets the lock before its release or before the
+/// deadline that the holder had until then.
+#[must_use]
+pub fn is_revoked(held: &HeldLock) -> bool {
+    held.turn().hold.is_revoked()
 }
 
 /// A type of value that `manager = …` accepts.

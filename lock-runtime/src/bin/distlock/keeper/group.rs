@@ -1,0 +1,70 @@
+//! The command's process group.
+
+use rustix::{
+    io::Errno,
+    process::{Pid, Signal, WaitOptions, kill_process_group, test_kill_process_group, wait},
+};
+
+use crate::plan;
+
+/// A change of the command itself, the first process of its group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    Stopped(Signal),
+    Continued,
+    Exited(i32),
+    Killed(i32),
+}
+
+pub(super) struct CommandGroup {
+    pub(super) id: Pid,
+    pub(super) state: plan::Group,
+    /// Whether the command was told to end because the lock is lost.
+    pub(super) is_ending: bool,
+    /// Whether the first process never became the command, so that its end is not reported.
+    pub(super) is_silent: bool,
+}
+
+impl CommandGroup {
+    /// Creates the group of a child of this process, which has the same id.
+    pub(super) fn new(id: Pid) -> Self {
+        Self { id, state: plan::Group::default(), is_ending: false, is_silent: false }
+    }
+
+    /// Sends a signal to all processes of the group.
+    ///
+    /// The id is that of the group as long as the command runs or was not waited for, or another process of the group is
+    /// there.
+    pub(super) fn signal(&self, signal: Signal) {
+        let _ = kill_process_group(self.id, signal);
+    }
+
+    /// Returns whether no process of the group is left.
+    pub(super) fn is_gone(&self) -> bool {
+        self.state.left_at.is_some() && test_kill_process_group(self.id) == Err(Errno::SRCH)
+    }
+
+    /// Waits for the children that have changed, among them orphans of the group; returns the changes of the command.
+    pub(super) fn events(&mut self, now: u64) -> Vec<Event> {
+        let mut events = Vec::new();
+        let options = WaitOptions::NOHANG | WaitOptions::UNTRACED | WaitOptions::CONTINUED;
+        while let Ok(Some((pid, status))) = wait(options) {
+            if pid != self.id {
+                continue;
+            }
+            if let Some(signal) = status.stopping_signal() {
+                events.push(Event::Stopped(Signal::from_named_raw(signal).unwrap_or(Signal::STOP)));
+            } else if let Some(status) = status.exit_status() {
+                events.push(Event::Exited(status));
+            } else if let Some(signal) = status.terminating_signal() {
+                events.push(Event::Killed(signal));
+            } else if status.continued() {
+                events.push(Event::Continued);
+            }
+        }
+        if matches!(events.last(), Some(Event::Exited(_) | Event::Killed(_))) {
+            self.state.left_at = Some(now);
+        }
+        events
+    }
+}
