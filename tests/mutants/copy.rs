@@ -13,7 +13,7 @@ use super::table::{self, Edit};
 /// The program with the unit tests of `lock-runtime`.
 const UNIT: &str = "unit";
 /// All programs that may contain a test.
-const KNOWN: &[&str] = &["conformance", "servers", "templates", UNIT];
+const KNOWN: &[&str] = &["conformance", "distlock", "servers", "templates", UNIT];
 
 /// Returns the program of a test, and its name there.
 pub fn program(test: &'static str) -> (&'static str, &'static str) {
@@ -24,13 +24,17 @@ pub fn program(test: &'static str) -> (&'static str, &'static str) {
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 const SOURCES: &str = "lock-runtime/src";
+/// The program with a crate of its own, below the sources.
+const COMMAND: &str = "bin/distlock";
 
 /// Writes the copy; returns its folder.
 fn write_copy() -> PathBuf {
     let source = folder().join("source");
     let edited = edited();
     copy(Path::new(ROOT), &source, &mut |path| edited.get(path).cloned());
-    write(&source.join(SOURCES).join("mutant.rs"), module().as_bytes());
+    for folder in ["", COMMAND] {
+        write(&source.join(SOURCES).join(folder).join("mutant.rs"), module().as_bytes());
+    }
     source
 }
 
@@ -40,7 +44,8 @@ fn folder() -> PathBuf {
 
 /// Checks that the copy compiles; otherwise returns cargo's output.
 pub fn check() -> Result<(), String> {
-    let checked = cargo("check", &write_copy()).arg("--quiet").output().expect("cargo can be run");
+    let checked =
+        cargo("check", &write_copy()).args(["--bins", "--quiet"]).output().expect("cargo can be run");
     if checked.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&checked.stderr).into_owned()) }
 }
 
@@ -90,7 +95,9 @@ fn stores() -> String {
     let features = manifest.lines().filter_map(|line| line.split_once(" = "));
     features
         .filter(|(name, value)| value.starts_with(&format!("[\"lock-runtime/{name}\"")))
-        .fold("lock-runtime/memory".into(), |all, (name, _)| format!("{all},lock-suite/{name}"))
+        .fold("lock-runtime/memory,lock-suite/distlock".into(), |all, (name, _)| {
+            format!("{all},lock-suite/{name}")
+        })
 }
 
 /// The files of the copy that differ, by their path in the workspace.
@@ -106,6 +113,9 @@ pub fn edited() -> BTreeMap<PathBuf, Vec<u8>> {
         *text = text.replace(from, to);
     };
     replace("all", "lib.rs", "mod background;\n", "mod mutant;\nmod background;\n");
+    // The program asks for mutants in Rust only.
+    let module = "#[allow(dead_code)]\nmod mutant;\nmod plan;\n";
+    replace("all", "bin/distlock/main.rs", "mod plan;\n", module);
     replace(
         "all",
         "backend/kits/redis/net/script.rs",

@@ -1,5 +1,6 @@
 //! The table of the mutants: the changed text, and the tests that catch it.
 
+mod command_line;
 mod host;
 mod leading;
 mod leases;
@@ -43,6 +44,7 @@ pub enum Edit {
 /// Returns all of them.
 pub fn mutants() -> impl Iterator<Item = &'static Mutant> {
     [
+        command_line::MUTANTS,
         leases::MUTANTS,
         leading::MUTANTS,
         metrics::MUTANTS,
