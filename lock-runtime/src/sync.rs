@@ -1,12 +1,14 @@
 //! Mutexes, notifications and futures for all modules.
 
+#[cfg(feature = "redis")]
+use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::{
     fmt,
     future::Future,
     hash::BuildHasher,
     ops::Range,
     pin::{Pin, pin},
-    sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    sync::{Mutex, MutexGuard, PoisonError},
     task::{Context, Poll},
 };
 
