@@ -77,7 +77,7 @@ impl lock_conformance::Store for Store {
 
     /// `redis` has the same scripts. How a lock's server is found differs.
     fn groups_of_another(&self) -> &'static [&'static str] {
-        super::ABOVE_THE_STORES
+        super::ALL_BUT_THE_CONNECTIONS
     }
 
     fn site(&self, server: Server) -> Box<dyn Site> {

@@ -421,7 +421,7 @@ mod tests {
             });
         };
         for number in 0..10_000 {
-            flood("free 7 100".into());
+            flood(format!("free 7 {number}"));
             flood(format!("free {} 100", number + 8));
             flood(format!("contended {number} {}", "x".repeat(1_000)));
         }
