@@ -213,6 +213,11 @@ fn watch(store: &'static dyn Store) {
     until("it is gone", || watching.out().ends_with("\"locks\":[]}\n"));
     watching.signal(Signal::TERM);
     watching.status();
+    // Without a reader, it ends.
+    let script =
+        format!("timeout 10 {PROGRAM} watch {key} --every 100ms --json | head -1; echo ${{PIPESTATUS[0]}}");
+    let ended = end_of(std::process::Command::new("bash").args(["-c", &script]).env("LOCK_URL", &url));
+    assert!(ended.out.ends_with("\n0\n"), "{} {}", ended.out, ended.err);
 }
 
 fn pages(_store: &'static dyn Store) {

@@ -56,11 +56,15 @@ fn render(command: &Command, text: &mut Vec<u8>) -> io::Result<()> {
 
 /// Writes to the standard output. A reader that has seen enough is no failure.
 pub(crate) fn print(text: &[u8]) -> Result<u8, Failure> {
+    write(text).map(|_| 0)
+}
+
+/// Writes to the standard output, and returns whether there still is a reader.
+pub(crate) fn write(text: &[u8]) -> Result<bool, Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::new(Exit::Internal, format!("the output cannot be written: {error}")))
-        }
-        _ => Ok(0),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Failure::new(Exit::Internal, format!("the output cannot be written: {error}"))),
     }
 }

@@ -61,7 +61,10 @@ fn has_password(url: &str) -> bool {
     let (place, settings) = rest.split_once('?').unwrap_or((rest, ""));
     // A password that is not encoded may contain an `@` or a `/`.
     let in_place = place.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'));
-    in_place || settings.split('&').any(|setting| setting.starts_with("pass") && !setting.ends_with('='))
+    in_place
+        || settings.split('&').any(|setting| {
+            setting.split_once('=').is_some_and(|(name, value)| name.contains("pass") && !value.is_empty())
+        })
 }
 
 #[cfg(test)]
@@ -77,6 +80,7 @@ mod tests {
             "postgres://user:secret@host/db?sslmode=require",
             "zookeeper://user:secret@a,b,c",
             "redis+unix:///run/redis?password=secret",
+            "redis-sentinel://a,b,c/name?sentinel_user=a&sentinel_password=secret",
         ] {
             assert!(has_password(url), "{url}");
         }

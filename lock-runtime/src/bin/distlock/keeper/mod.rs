@@ -16,7 +16,7 @@ mod terminal;
 
 use std::{
     ffi::OsString,
-    io,
+    io::{self, IsTerminal},
     os::{
         fd::{AsFd, OwnedFd},
         unix::net::UnixStream,
@@ -165,7 +165,10 @@ impl<'a> Keeper<'a> {
                 self.group = Some(CommandGroup::new(id));
                 self.report(Report::Group(id.as_raw_nonzero().get()));
                 if clock::now() < self.until.term {
-                    self.terminal.give(id);
+                    // In a pipeline, another program of it may read the terminal, such as a pager.
+                    if io::stdout().is_terminal() {
+                        self.terminal.give(id);
+                    }
                     stage.go(&stdin);
                 }
                 // Otherwise, the group is ended before it has begun.

@@ -18,7 +18,7 @@ use self::table::{Style, Table, clean};
 use crate::{
     arguments::{ListArguments, RevokeArguments, ShowArguments, StoreArguments, Token, WatchArguments},
     exit::{Exit, Failure},
-    pages::print,
+    pages::{print, write},
     store,
 };
 
@@ -78,7 +78,9 @@ pub(crate) fn watch(store: &StoreArguments, options: &WatchArguments) -> Result<
                 let start = if stdout().is_terminal() { "\x1b[H\x1b[2J" } else { "" };
                 format!("{start}{time}, {} held\n{}\n", found.len(), table_of(&found, style, now))
             };
-            print(text.as_bytes())?;
+            if !write(text.as_bytes())? {
+                return Ok(0);
+            }
             tokio::time::sleep(every).await;
         }
     })
