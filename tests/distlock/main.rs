@@ -15,12 +15,23 @@ mod secrets;
 mod stores;
 mod terminal;
 
-use std::process::ExitCode;
+use std::{
+    env, fs,
+    os::unix::process::CommandExt,
+    process::{Command, ExitCode},
+};
 
 use libtest_mimic::{Arguments, Completion, Trial};
 use lock_conformance::{Store, support};
 
 fn main() -> ExitCode {
+    if ignores_interrupts() {
+        // A signal that is ignored stays ignored in every program that is started from here, as behind an `&` of a script.
+        let program = env::current_exe().expect("it is known");
+        let mut again = Command::new("env");
+        let error = again.arg("--default-signal=INT,QUIT").arg(program).args(env::args_os().skip(1)).exec();
+        panic!("the tests need INT and QUIT: {error}");
+    }
     let mut arguments = Arguments::from_args();
     // Most of a test is waiting for time to pass.
     arguments.test_threads.get_or_insert(16);
@@ -50,6 +61,15 @@ fn main() -> ExitCode {
     }
     support::processes::finish();
     conclusion.exit_code()
+}
+
+/// Whether INT or QUIT is ignored in this process.
+fn ignores_interrupts() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    // INT is the second signal, and QUIT the third.
+    ignored.is_some_and(|mask| mask & 0b110 != 0)
 }
 
 /// A test of a store that may be absent.
