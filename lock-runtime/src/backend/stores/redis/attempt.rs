@@ -260,8 +260,12 @@ impl<'a> Attempt<'a> {
                             _ => return Err(failure),
                         }
                     }
+                    let is_on_its_way =
+                        matches!(failure, Failure::Redirected(..)) && !self.route.is_failing();
                     let error = failure.into_error();
-                    self.request.progress.failed(&error);
+                    if !is_on_its_way {
+                        self.request.progress.failed(&error);
+                    }
                     tracing::debug!(key = %self.request.key, %error, "polling again");
                     // Only the first is waited for by the others, of whom there may be many.
                     let again_after = again_after.filter(|after| after.is_zero() || place.is_first());

@@ -203,11 +203,15 @@ impl Backend for Redis {
                         unconfirmed = 3.min(unconfirmed + 1);
                     }
                     Err(failure) => {
-                        if !is_over()
+                        // A short wait takes as long as a single attempt where a cluster sends the call on.
+                        let is_redirected = matches!(failure, Failure::Redirected(..));
+                        if (is_redirected || !is_over())
                             && let Some(pause) = route.again_after(&failure)
                         {
                             if !pause.is_zero() {
-                                request.progress.failed(&failure.into_error());
+                                if route.is_failing() {
+                                    request.progress.failed(&failure.into_error());
+                                }
                                 Box::pin(clock::sleep_until(Instant::now() + pause)).await;
                             }
                             continue;

@@ -152,6 +152,7 @@ impl Servers {
             slot,
             again,
             until,
+            refused_since: None,
             moves: 0,
             laters: 0,
             is_repeated: false,
@@ -196,6 +197,8 @@ pub(crate) struct Route {
     /// How long the call is made again while a cluster takes it only later.
     until: Instant,
     moves: u32,
+    /// When the call was refused first, unless it has reached the server since.
+    refused_since: Option<Instant>,
     /// Number of times in a row that the call was to be made later, up to [`MAX_DOUBLINGS`].
     laters: u32,
     is_repeated: bool,
@@ -235,7 +238,13 @@ impl Route {
 
     /// Records that a call has reached the server that has the lock.
     pub(crate) fn arrived(&mut self) {
-        (self.moves, self.laters) = (0, 0);
+        (self.moves, self.laters, self.refused_since) = (0, 0, None);
+    }
+
+    /// Returns whether a cluster has refused the call for longer than a call may take. Before that, the call is on its way.
+    pub(crate) fn is_failing(&self) -> bool {
+        let limit = self.servers.config().response_timeout;
+        self.refused_since.is_some_and(|since| (since + limit).has_passed())
     }
 
     /// Extends the time for which a call is made again that a cluster takes only later.
@@ -272,6 +281,7 @@ impl Route {
     /// Returns after which pause a call is made again that a server of a cluster has refused; `None` if it is not.
     pub(crate) fn redirected(&mut self, redirection: &Redirection) -> Option<Duration> {
         let All::Cluster(cluster) = &self.servers.all else { return None };
+        self.refused_since.get_or_insert_with(Instant::now);
         match redirection {
             Redirection::Later => self.later(PAUSE),
             Redirection::Down => {
@@ -300,6 +310,7 @@ impl Route {
 
     fn later(&mut self, pause: [Duration; 2]) -> Option<Duration> {
         self.moves = 0;
+        self.refused_since.get_or_insert_with(Instant::now);
         let doubled = pause.map(|pause| pause * (1 << self.laters));
         self.laters = MAX_DOUBLINGS.min(self.laters + 1);
         (!self.until.has_passed()).then(|| between(doubled))
