@@ -194,16 +194,9 @@ impl RedisCluster {
     pub fn owner(&self, slot: u16) -> &Member {
         let end = Instant::now() + PATIENCE;
         loop {
-            for member in self.primaries() {
-                let Value::Text(nodes) = member.command(&["CLUSTER", "NODES"]) else { panic!("a text") };
-                let own = nodes.lines().find(|line| line.contains("myself")).expect("it knows itself");
-                let mut ranges = own.split(' ').skip(8).filter(|range| !range.starts_with('['));
-                if ranges.any(|range| {
-                    let (first, last) = range.split_once('-').unwrap_or((range, range));
-                    (first.parse().unwrap()..=last.parse().unwrap()).contains(&slot)
-                }) {
-                    return member;
-                }
+            let has_slot = |member: &&Member| server_of(slot, member).is_some_and(|id| id == member.id);
+            if let Some(member) = self.primaries().into_iter().find(has_slot) {
+                return member;
             }
             assert!(Instant::now() < end, "no server has the slot {slot}");
             thread::sleep(Duration::from_millis(5));
@@ -233,6 +226,11 @@ impl RedisCluster {
     /// Begins to move a slot to a primary: its keys are still where they were.
     pub fn begin_move<'a>(&'a self, slot: u16, to: &'a Member) -> Move<'a> {
         let from = self.owner(slot);
+        // If a slot is moved again before all servers know of the last move, two servers can end up believing that the
+        // other one has the slot, and none of them serves it.
+        self.until("all know who has the slot", |member| {
+            server_of(slot, member).is_some_and(|id| id == from.id)
+        });
         let moving = Move { cluster: self, slot: slot.to_string(), from, to };
         to.command(&["CLUSTER", "SETSLOT", &moving.slot, "IMPORTING", &from.id]);
         from.command(&["CLUSTER", "SETSLOT", &moving.slot, "MIGRATING", &to.id]);
@@ -286,6 +284,18 @@ impl RedisCluster {
             assert!(Instant::now() < end, "{words:?}: {answer:?}");
         }
     }
+}
+
+/// The ID of the server that has this slot, as `member` knows.
+fn server_of(slot: u16, member: &Member) -> Option<String> {
+    let Value::Text(nodes) = member.command(&["CLUSTER", "NODES"]) else { return None };
+    let has_slot = |line: &&str| {
+        line.split(' ').skip(8).filter(|range| !range.starts_with('[')).any(|range| {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            (first.parse().expect("a slot")..=last.parse().expect("a slot")).contains(&slot)
+        })
+    };
+    nodes.lines().find(has_slot)?.split(' ').next().map(str::to_owned)
 }
 
 /// Starts a server; returns the port of its bus, too.
