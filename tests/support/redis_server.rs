@@ -40,7 +40,7 @@ pub struct RedisServer {
 impl RedisServer {
     /// Starts one with these settings in addition to the usual ones, for example `["--requirepass", "secret"]`.
     pub fn start(settings: &[&str]) -> Self {
-        Self::start_with(&processes::folder(), settings, None)
+        Self::start_with(&processes::folder_of_data(), settings, None)
     }
 
     /// Starts one that writes everything to the disk before it answers. All the same it loses its data when it ends, as if
@@ -56,13 +56,13 @@ impl RedisServer {
 
     /// Starts one whose wall clock can be moved.
     pub fn start_with_clock(settings: &[&str]) -> Self {
-        Self::start_with(&processes::folder(), settings, Some(Clock::new()))
+        Self::start_with(&processes::folder_of_data(), settings, Some(Clock::new()))
     }
 
     /// Starts one with the text of a configuration, which the server may rewrite, and settings that come after it.
     pub fn start_configured(config: &str, settings: &[String], with_clock: bool) -> Self {
         let settings: Vec<_> = settings.iter().map(String::as_str).collect();
-        Self::start_in(&processes::folder(), config, &settings, with_clock.then(Clock::new))
+        Self::start_in(&processes::folder_of_data(), config, &settings, with_clock.then(Clock::new))
     }
 
     fn start_with(folder: &Path, settings: &[&str], clock: Option<Clock>) -> Self {

@@ -66,7 +66,7 @@ impl ZooKeeperServer {
     fn launch(member: Option<usize>, settings: &str, users: &str) -> Self {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let folder =
-            processes::folder().join(format!("zookeeper-{}", NUMBER.fetch_add(1, Ordering::Relaxed)));
+            processes::folder_of_data().join(format!("zookeeper-{}", NUMBER.fetch_add(1, Ordering::Relaxed)));
         fs::create_dir_all(folder.join("data")).expect("a temporary folder can be made");
         let port = free_port();
         let usual = format!(
