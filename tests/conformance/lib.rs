@@ -61,14 +61,15 @@ use self::admission::Admission;
 pub use self::cases::torture::survive;
 pub use self::store::{CANARY, Fault, Foreign, Server, Site, Store};
 
-/// How many cases run at a time for each core of the machine, unless `--test-threads` says how many.
-const CASES_FOR_EACH_CORE: usize = 12;
+/// How many cases run at a time for each core of the machine, unless `LOCK_TEST_CASES` or `--test-threads` says how many.
+const CASES_FOR_EACH_CORE: usize = 10;
 
 /// Runs the suite on these stores, with the arguments of the command line: those of `cargo test`. To be called by `main`, once
 /// and with nothing before it: the suite starts its own program again for clients in other processes.
 ///
 /// A store whose server is absent is reported as ignored, unless the environment variable `LOCK_TEST_REQUIRE` (a list with
 /// commas) names it. `LOCK_TEST_BRIEF` leaves out [the groups of another store](Store::groups_of_another).
+/// `LOCK_TEST_CASES` is the number of cases that run at a time for each core of the machine.
 /// `LOCK_TEST_TIMES` names a file for the seconds that each case took, the longest first.
 #[must_use]
 pub fn run(stores: &[&'static dyn Store]) -> ExitCode {
@@ -85,7 +86,9 @@ pub fn run_with(stores: &[&'static dyn Store], mut trials: Vec<Trial>) -> ExitCo
     let mut arguments = Arguments::from_args();
     let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
     // Most of a case is waiting for time to pass.
-    let at_once = arguments.test_threads.unwrap_or(cores * CASES_FOR_EACH_CORE);
+    let for_each_core = env::var("LOCK_TEST_CASES")
+        .map_or(CASES_FOR_EACH_CORE, |number| number.parse().expect("LOCK_TEST_CASES is a number of cases"));
+    let at_once = arguments.test_threads.unwrap_or(cores * for_each_core);
     let (cases, scarce) = trials_of(stores, &Admission::new(at_once));
     trials.extend(cases);
     // So many that there are always as many for the other cases.
