@@ -44,8 +44,6 @@ pub(crate) enum Report {
     Ending,
     /// The command is stopped.
     Stopped,
-    /// The command goes on.
-    Continued,
     /// The command has ended with this status.
     Exited(i32),
     /// The command was ended by this signal.
@@ -72,7 +70,6 @@ impl fmt::Display for Report {
             Self::NotStarted(error) => write!(f, "not-started {error}"),
             Self::Ending => f.write_str("ending"),
             Self::Stopped => f.write_str("stopped"),
-            Self::Continued => f.write_str("continued"),
             Self::Exited(status) => write!(f, "exited {status}"),
             Self::Killed(signal) => write!(f, "killed {signal}"),
             Self::Gone => f.write_str("gone"),
@@ -108,7 +105,6 @@ impl Message for Report {
             ["not-started", error] => Self::NotStarted(error.parse().ok()?),
             ["ending"] => Self::Ending,
             ["stopped"] => Self::Stopped,
-            ["continued"] => Self::Continued,
             ["exited", status] => Self::Exited(status.parse().ok()?),
             ["killed", signal] => Self::Killed(signal.parse().ok()?),
             ["gone"] => Self::Gone,
@@ -227,7 +223,6 @@ mod tests {
             Report::NotStarted(2),
             Report::Ending,
             Report::Stopped,
-            Report::Continued,
             Report::Exited(3),
             Report::Killed(9),
             Report::Gone,

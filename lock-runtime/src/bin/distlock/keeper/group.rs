@@ -11,7 +11,6 @@ use crate::plan;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
     Stopped(Signal),
-    Continued,
     Exited(i32),
     Killed(i32),
 }
@@ -47,7 +46,7 @@ impl CommandGroup {
     /// Waits for the children that have changed, among them orphans of the group; returns the changes of the command.
     pub(super) fn events(&mut self, now: u64) -> Vec<Event> {
         let mut events = Vec::new();
-        let options = WaitOptions::NOHANG | WaitOptions::UNTRACED | WaitOptions::CONTINUED;
+        let options = WaitOptions::NOHANG | WaitOptions::UNTRACED;
         while let Ok(Some((pid, status))) = wait(options) {
             if pid != self.id {
                 continue;
@@ -58,8 +57,6 @@ impl CommandGroup {
                 events.push(Event::Exited(status));
             } else if let Some(signal) = status.terminating_signal() {
                 events.push(Event::Killed(signal));
-            } else if status.continued() {
-                events.push(Event::Continued);
             }
         }
         if matches!(events.last(), Some(Event::Exited(_) | Event::Killed(_))) {

@@ -206,7 +206,6 @@ impl<'a> Keeper<'a> {
                     self.terminal.take(id);
                     Report::Stopped
                 }
-                Event::Continued => Report::Continued,
                 Event::Exited(status) => Report::Exited(status),
                 Event::Killed(signal) => Report::Killed(signal),
             };

@@ -239,7 +239,7 @@ impl Supervisor {
 
     fn on_report(&mut self, report: Report) {
         match report {
-            Report::Group(_) | Report::Continued => {}
+            Report::Group(_) => {}
             Report::NotStarted(number) => {
                 let error = io::Error::from_raw_os_error(number);
                 let program = self.program.to_string_lossy().into_owned();
