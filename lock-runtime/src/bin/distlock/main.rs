@@ -7,6 +7,8 @@
 #[cfg(unix)]
 mod arguments;
 #[cfg(unix)]
+mod children;
+#[cfg(unix)]
 mod clock;
 #[cfg(unix)]
 mod exit;

@@ -5,7 +5,7 @@ use rustix::{
     process::{Pid, Signal, WaitOptions, kill_process_group, test_kill_process_group, wait},
 };
 
-use crate::plan;
+use crate::{children, plan};
 
 /// A change of the command itself, the first process of its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub(super) struct CommandGroup {
     pub(super) state: plan::Group,
     /// Whether the command was told to end because the lock is lost.
     pub(super) is_ending: bool,
+    /// Whether the processes that have left the group are killed, too.
+    takes_strays: bool,
     /// Whether the first process never became the command, so that its end is not reported.
     pub(super) is_silent: bool,
 }
@@ -27,7 +29,7 @@ pub(super) struct CommandGroup {
 impl CommandGroup {
     /// Creates the group of a child of this process, which has the same id.
     pub(super) fn new(id: Pid) -> Self {
-        Self { id, state: plan::Group::default(), is_ending: false, is_silent: false }
+        Self { id, state: plan::Group::default(), is_ending: false, takes_strays: false, is_silent: false }
     }
 
     /// Sends a signal to all processes of the group.
@@ -38,9 +40,21 @@ impl CommandGroup {
         let _ = kill_process_group(self.id, signal);
     }
 
-    /// Returns whether no process of the group is left.
+    /// Kills all processes of the group; if the command may not go on without the lock (`is_lost`), also those that have
+    /// left the group. To be repeated, because the latter are found only when their parents are gone.
+    pub(super) fn kill(&mut self, is_lost: bool) {
+        self.signal(Signal::KILL);
+        self.takes_strays |= is_lost;
+        if self.takes_strays {
+            children::kill();
+        }
+    }
+
+    /// Returns whether no process is left that has to end.
     pub(super) fn is_gone(&self) -> bool {
-        self.state.left_at.is_some() && test_kill_process_group(self.id) == Err(Errno::SRCH)
+        self.state.left_at.is_some()
+            && test_kill_process_group(self.id) == Err(Errno::SRCH)
+            && !(self.takes_strays && children::kill() > 0)
     }
 
     /// Waits for the children that have changed, among them orphans of the group; returns the changes of the command.

@@ -247,7 +247,7 @@ impl<'a> Keeper<'a> {
             }
             Step::Kill => {
                 group.state.killed_at.get_or_insert(now);
-                group.signal(Signal::KILL);
+                group.kill(is_orphaned || group.is_ending || now >= self.until.kill);
                 plan::after_kill(now)
             }
         };

@@ -19,6 +19,7 @@ use rustix::{
 };
 
 use crate::{
+    children,
     keeper::ROLE,
     program,
     wire::{Channel, Order, Report, send_descriptor},
@@ -90,13 +91,18 @@ impl KeeperProcess {
         }
     }
 
-    /// Kills the command's group without the keeper, and waits until it is gone, for a bounded time.
+    /// Kills the command's group without the keeper, and what has left the group, and waits until nothing is left, for a
+    /// bounded time.
     pub(super) fn kill_group(&mut self) {
         let Some(group) = self.group.take() else { return };
         let end = Instant::now() + PATIENCE;
-        while kill_process_group(group, Signal::KILL) != Err(Errno::SRCH) && Instant::now() < end {
+        loop {
+            let is_gone = kill_process_group(group, Signal::KILL) == Err(Errno::SRCH);
+            // Among the children are the keeper, if it still runs, and then what it has left.
+            if (children::kill() == 0 && is_gone) || Instant::now() >= end {
+                return;
+            }
             thread::sleep(Duration::from_millis(2));
-            // If the keeper is gone, its children are children of this process.
             while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
         }
     }
