@@ -3,6 +3,7 @@
 use std::{
     fs,
     io::Write as _,
+    os::unix::process::ExitStatusExt as _,
     process::Stdio,
     thread,
     time::{Duration, Instant},
@@ -138,8 +139,20 @@ fn a_signal_ends_the_wait(store: &'static dyn Store) {
     thread::sleep(Duration::from_millis(50));
     assert!(!waiting.has_ended());
     waiting.signal(Signal::TERM);
-    assert_eq!((waiting.code(), waiting.out()), (143, String::new()), "{}", waiting.err());
+    let end = waiting.status();
+    assert_eq!((end.signal(), waiting.out()), (Some(15), String::new()), "{}", waiting.err());
     until("it has left the queue", || site.places(&key) == 0);
+    let loops =
+        "for i in 1 2; do \"$0\" run \"$1\" --wait forever -- echo ran; done; echo the script goes on";
+    let mut command = std::process::Command::new("bash");
+    command.args(["-c", loops, PROGRAM, &key]).env("LOCK_URL", &url);
+    let mut script = Running::start(&mut command);
+    until("it waits", || site.places(&key) == 1);
+    // As Ctrl-C does, with which a terminal reaches both.
+    let [waiting] = crate::command::children_of(script.id())[..] else { panic!("one child") };
+    script.signal(Signal::INT);
+    crate::command::signal_to(waiting, Signal::INT);
+    assert_eq!((script.status().signal(), script.out()), (Some(2), String::new()), "{}", script.err());
     running.signal(Signal::TERM);
     running.status();
 }
