@@ -19,7 +19,7 @@ use crate::{
     arguments::{ListArguments, RevokeArguments, ShowArguments, StoreArguments, Token, WatchArguments},
     exit::{Exit, Failure},
     pages::{print, write},
-    store,
+    say, store,
 };
 
 /// Upper bound on the locks of a list whose waiters are asked for: a scan does not show them on each store, and each
@@ -54,7 +54,7 @@ pub(crate) fn list(store: &StoreArguments, options: &ListArguments) -> Result<u8
     block_on(async {
         let found = look(&locks, &options.beginning).await?;
         if options.json {
-            let lines = found.iter().map(|state| json::lock(state) + "\n").collect::<String>();
+            let lines = found.locks.iter().map(|state| json::lock(state) + "\n").collect::<String>();
             return print(lines.as_bytes());
         }
         print(table_of(&found, Style::of_stdout(), SystemTime::now()).as_bytes())
@@ -65,18 +65,29 @@ pub(crate) fn watch(store: &StoreArguments, options: &WatchArguments) -> Result<
     let locks = store::open(store)?;
     let every = options.every.max(MIN_PAUSE);
     block_on(async {
+        let mut has_looked = false;
         loop {
-            let found = look(&locks, &options.beginning).await?;
+            let found = match look(&locks, &options.beginning).await {
+                Ok(found) => found,
+                // Operators look because something is wrong: what follows is of interest to them.
+                Err(error) if has_looked && error.is_retryable() => {
+                    say::line(&error);
+                    tokio::time::sleep(every).await;
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
+            has_looked = true;
             let now = SystemTime::now();
             let time = json::timestamp(now);
             let text = if options.json {
-                let all = found.iter().map(json::lock).collect::<Vec<_>>().join(",");
+                let all = found.locks.iter().map(json::lock).collect::<Vec<_>>().join(",");
                 format!("{{\"time\":\"{time}\",\"locks\":[{all}]}}\n")
             } else {
                 let style = Style::of_stdout();
                 // On a terminal, each table takes the place of the table before.
                 let start = if stdout().is_terminal() { "\x1b[H\x1b[2J" } else { "" };
-                format!("{start}{time}, {} held\n{}\n", found.len(), table_of(&found, style, now))
+                format!("{start}{time}, {} held\n{}\n", found.locks.len(), table_of(&found, style, now))
             };
             if !write(text.as_bytes())? {
                 return Ok(0);
@@ -131,8 +142,15 @@ pub(crate) fn revoke(store: &StoreArguments, options: &RevokeArguments) -> Resul
     print(told.as_bytes()).map(|_| code)
 }
 
+/// The locks that are held.
+struct Found {
+    locks: Vec<LockState>,
+    /// Whether the store was asked for the waiters of each lock.
+    has_waiters: bool,
+}
+
 /// Returns the held locks by their names, with their waiters if they are few.
-async fn look(locks: &LockManager, beginning: &str) -> Result<Vec<LockState>, Failure> {
+async fn look(locks: &LockManager, beginning: &str) -> Result<Found, LockError> {
     let mut scan = locks.scan(beginning);
     let mut found = Vec::new();
     while let Some(state) = scan.next().await {
@@ -140,6 +158,7 @@ async fn look(locks: &LockManager, beginning: &str) -> Result<Vec<LockState>, Fa
     }
     found.sort_by(|one: &LockState, other| one.key.as_str().cmp(other.key.as_str()));
     found.dedup_by(|one, other| one.key == other.key);
+    let mut has_waiters = false;
     if found.len() <= MAX_INSPECTED {
         let inspect = async {
             for state in &mut found {
@@ -149,18 +168,20 @@ async fn look(locks: &LockManager, beginning: &str) -> Result<Vec<LockState>, Fa
                 }
             }
         };
-        let _ = tokio::time::timeout(PATIENCE, inspect).await;
+        has_waiters = tokio::time::timeout(PATIENCE, inspect).await.is_ok();
         found.retain(LockState::is_held);
     }
-    Ok(found)
+    Ok(Found { locks: found, has_waiters })
 }
 
-fn table_of(found: &[LockState], style: Style, now: SystemTime) -> String {
-    if found.is_empty() {
+fn table_of(found: &Found, style: Style, now: SystemTime) -> String {
+    if found.locks.is_empty() {
         return "no lock is held\n".into();
     }
     let mut table = Table::new(["KEY", "HOLDER", "LABEL", "FOR", "REMAINING", "TOKEN", "WAITERS"]);
-    for state in found {
+    for state in &found.locks {
+        // A scan shows the waiters on some stores.
+        let are_known = found.has_waiters || !state.waiters.is_empty();
         for holder in &state.holders {
             table.row([
                 state.key.as_str().to_owned(),
@@ -169,7 +190,7 @@ fn table_of(found: &[LockState], style: Style, now: SystemTime) -> String {
                 age(holder, now).unwrap_or_else(|| "-".into()),
                 remaining(holder).unwrap_or_else(|| "-".into()),
                 token(holder).unwrap_or_else(|| "-".into()),
-                state.waiters.len().to_string(),
+                if are_known { state.waiters.len().to_string() } else { "-".into() },
             ]);
         }
     }
@@ -291,13 +312,19 @@ mod tests {
     #[test]
     fn a_list_is_a_table() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(90_001);
-        let table = table_of(&[held()], Style::Plain, now);
+        let mut found = Found { locks: vec![held()], has_waiters: true };
+        let table = table_of(&found, Style::Plain, now);
         assert_eq!(
             table,
             "KEY      HOLDER            LABEL         FOR   REMAINING  TOKEN  WAITERS\n\
              user:42  distlock:7@web-2  nightly\u{fffd}[31m  1d1h  28.4s      118    1\n"
         );
-        assert_eq!(table_of(&[], Style::Plain, now), "no lock is held\n");
+        found.has_waiters = false;
+        assert_eq!(table_of(&found, Style::Plain, now), table, "the scan has shown a waiter");
+        found.locks[0].waiters.clear();
+        assert!(table_of(&found, Style::Plain, now).ends_with(" 118    -\n"));
+        found.locks.clear();
+        assert_eq!(table_of(&found, Style::Plain, now), "no lock is held\n");
     }
 
     #[test]
