@@ -12,10 +12,15 @@ use std::{
 };
 
 use lock_runtime::{HeldLock, Lock, LockError, LockErrorKind, LockManager, backend::LockState};
-use tokio::{sync::oneshot, time::timeout};
+use tokio::{
+    sync::oneshot,
+    time::{sleep, timeout},
+};
 
 /// How long the end waits for the store.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// The pause between two looks at the store during the wait.
+const LOOK: Duration = Duration::from_secs(1);
 /// Upper bound on the time for asking who holds a lock that was not granted.
 const CURIOSITY: Duration = Duration::from_secs(1);
 
@@ -24,6 +29,8 @@ pub(super) enum Event {
     Held(HeldLock),
     /// The lock was not granted. The state has the holder, if the lock is held and the store shows the holder.
     Refused(LockError, Option<LockState>),
+    /// The lock is still waited for, and the store fails for this reason, or does not fail any more.
+    Waits(Option<LockError>),
     /// The lock may be lost; the guard knows more.
     Lost,
     /// The acquisition was given up, or the lock was released, perhaps without success.
@@ -101,6 +108,7 @@ async fn hold(locks: &LockManager, lock: Lock, key: &str, mut finish: oneshot::R
         biased;
         _ = &mut finish => None,
         acquired = lock.acquire() => Some(acquired),
+        () = tell_of_outages(locks, bell) => None,
     };
     let guard = match acquired {
         None => {
@@ -132,4 +140,19 @@ async fn hold(locks: &LockManager, lock: Lock, key: &str, mut finish: oneshot::R
         let _ = timeout(PATIENCE, locks.shutdown()).await;
     }
     bell.tell(Event::Finished(released));
+}
+
+/// Tells when the store begins to fail, and when it answers again. Never ends.
+async fn tell_of_outages(locks: &LockManager, bell: &Bell) {
+    let mut was_away = false;
+    loop {
+        sleep(LOOK).await;
+        let status = locks.status();
+        let error =
+            status.servers.iter().find_map(|server| server.error()).filter(|_| !status.is_reachable());
+        if error.is_some() != was_away {
+            was_away = error.is_some();
+            bell.tell(Event::Waits(error.cloned()));
+        }
+    }
 }

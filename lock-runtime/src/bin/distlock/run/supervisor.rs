@@ -185,6 +185,13 @@ impl Supervisor {
             }
             // The turn looks at the lock.
             Event::Lost => {}
+            Event::Waits(news) => {
+                let key = self.key.as_str();
+                self.speaker.say(match news {
+                    Some(error) => format!("lock `{key}` is still waited for, but its store fails: {error}"),
+                    None => format!("lock `{key}` is still waited for, and its store answers again"),
+                });
+            }
             Event::Finished(released) => {
                 if let Err(error) = released
                     && !self.was_ended
