@@ -9,7 +9,9 @@ use lock_conformance::{Fault, Server, Site, Store};
 use rustix::process::Signal;
 
 use crate::{
-    command::{Beats, Named, Running, STUBBORN, children_of, distlock, end_of, new_key, run, signal_to},
+    command::{
+        Beats, Named, Running, STUBBORN, children_of, distlock, end_of, new_key, run, signal_to, until,
+    },
     every_store::ttl_option,
 };
 
@@ -21,6 +23,10 @@ pub const TESTS: &[Named] = &[
     ("a_killed_server_ends_the_command_first_with_term", a_killed_server),
     ("a_lock_that_is_another_clients_ends_the_command_at_once", a_lock_that_is_gone),
     ("a_lock_revoked_by_force_ends_the_command_at_once", revoked_by_force),
+    ("what_has_left_the_group_ends_with_the_command_when_the_lock_is_lost", strays),
+    ("what_has_left_the_group_ends_with_distlock", strays_of_a_killed_distlock),
+    ("what_has_left_the_group_runs_on_after_the_command", daemons),
+    ("an_outage_during_the_wait_is_told", an_outage_during_the_wait),
     ("a_busy_distlock_goes_on_renewing", a_long_command_is_renewed),
     ("a_stopped_command_stays_locked", a_stopped_command),
 ];
@@ -138,6 +144,57 @@ fn revoked_by_force(store: &'static dyn Store) {
     assert_eq!(scene.running.code(), 118, "{}", scene.running.err());
     scene.ended_by(revoked + TTL);
     assert!(!scene.beats.lines().contains(&"term".into()));
+}
+
+/// Starts two processes that beat outside of the group.
+const STRAYS: &str = r#"
+    beat='while [ -e "$0" ]; do date +%s%N >>"$0"; sleep 0.02; done'
+    setsid sh -c "$beat" "$1" & timeout 100 sh -c "$beat" "$1" &
+"#;
+
+fn strays(store: &'static dyn Store) {
+    let mut scene = Scene::of(store, Server::Shared, STRAYS);
+    assert!(scene.site.lose(&scene.key));
+    assert_eq!(scene.running.code(), 118, "{}", scene.running.err());
+    let ended = SystemTime::now();
+    scene.ended_by(ended);
+}
+
+fn strays_of_a_killed_distlock(store: &'static dyn Store) {
+    let mut scene = Scene::of(store, Server::Shared, STRAYS);
+    let killed = SystemTime::now();
+    scene.running.signal(Signal::KILL);
+    scene.ended_by(killed + Duration::from_millis(500));
+    scene.running.status();
+    let mut scene = Scene::of(store, Server::Shared, STRAYS);
+    let killed = SystemTime::now();
+    signal_to(scene.keeper(), Signal::KILL);
+    scene.ended_by(killed + Duration::from_millis(500));
+    assert_eq!(scene.running.code(), 122, "{}", scene.running.err());
+}
+
+/// Such as a service that the command has started.
+fn daemons(store: &'static dyn Store) {
+    let (site, beats) = (store.site(Server::Shared), Beats::new());
+    let script = format!("{STRAYS} exit 4");
+    let ended = end_of(run(&site.url(), &new_key(), "", &script).arg(beats.path()));
+    assert_eq!(ended.code, 4, "{}", ended.err);
+    beats.goes_on();
+    std::fs::remove_file(beats.path()).unwrap();
+}
+
+fn an_outage_during_the_wait(store: &'static dyn Store) {
+    let site = store.site(Server::Own);
+    let (url, key, beats) = (site.url(), new_key(), Beats::new());
+    let mut running = beats.begin(&url, &key, &ttl_option(TTL), "");
+    let mut waiting = Running::start(&mut run(&url, &key, "--wait forever", "echo entered"));
+    until("it waits", || site.places(&key) == 1);
+    site.hurt(Fault::Down);
+    until("the outage is told", || waiting.err().contains("store fails"));
+    assert!(waiting.err().contains(&key), "{}", waiting.err());
+    running.status();
+    site.heal();
+    assert_eq!((waiting.code(), &*waiting.out()), (0, "entered\n"), "{}", waiting.err());
 }
 
 fn a_long_command_is_renewed(store: &'static dyn Store) {

@@ -171,4 +171,31 @@ pub const MUTANTS: &[Mutant] = &[
         }],
         caught_by: &["distlock alone::the_status_is_that_of_the_command"],
     },
+    Mutant {
+        name: "a_loss_that_spares_what_has_left_the_group",
+        edits: &[Rust {
+            file: "bin/distlock/keeper/group.rs",
+            from: "self.takes_strays |= is_lost;",
+            to: "self.takes_strays |= is_lost && !mutant!();",
+        }],
+        caught_by: &["distlock alone::what_has_left_the_group_ends_with_the_command_when_the_lock_is_lost"],
+    },
+    Mutant {
+        name: "an_end_that_takes_daemons_along",
+        edits: &[Rust {
+            file: "bin/distlock/keeper/mod.rs",
+            from: "group.is_gone() ||",
+            to: "{ if mutant!() && group.state.left_at.is_some() { group.kill(true); } group.is_gone() } ||",
+        }],
+        caught_by: &["distlock alone::what_has_left_the_group_runs_on_after_the_command"],
+    },
+    Mutant {
+        name: "a_wait_that_swallows_an_interrupt",
+        edits: &[Rust {
+            file: SUPERVISOR,
+            from: "let _ = signal_hook::low_level::emulate_default_handler(signal.as_raw());",
+            to: "if !mutant!() { let _ = signal_hook::low_level::emulate_default_handler(signal.as_raw()); }",
+        }],
+        caught_by: &["distlock alone::a_signal_ends_the_wait"],
+    },
 ];
