@@ -27,6 +27,8 @@ pub const ABOVE_THE_STORES: &[&str] = &[
     "attribute_outcomes",
     "attribute_under_faults",
     "hold_at_least",
+    "leader",
+    "leader_torture",
     "multi_lock",
     "reentrance",
     "runtimes",
@@ -40,8 +42,11 @@ pub const ALL_BUT_THE_SCRIPTS: &[&str] = &[
     "attribute_outcomes",
     "attribute_under_faults",
     "clocks",
+    "cohort",
     "hold_at_least",
     "killed",
+    "leader",
+    "leader_torture",
     "limits",
     "loss",
     "loss_reasons",
@@ -52,6 +57,7 @@ pub const ALL_BUT_THE_SCRIPTS: &[&str] = &[
     "reentrance",
     "runtimes",
     "shutdown",
+    "status",
     "unpolled",
 ];
 
