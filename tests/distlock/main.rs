@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     }
     let mut arguments = Arguments::from_args();
     // Most of a test is waiting for time to pass.
-    arguments.test_threads.get_or_insert(16);
+    arguments.test_threads.get_or_insert(8);
     let shared: Vec<_> = stores::all()
         .into_iter()
         .filter(|store| store.capabilities().is_shared_between_processes())
