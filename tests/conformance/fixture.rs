@@ -249,15 +249,21 @@ impl Fixture {
 
     /// Waits until this many clients are in the store's queue.
     pub async fn queued(&self, key: &str, count: usize) {
+        self.queued_before(key, count, || false).await;
+    }
+
+    /// Waits until this many clients are in the store's queue, or until the wait is over; returns whether they were.
+    pub async fn queued_before(&self, key: &str, count: usize, is_over: impl Fn() -> bool) -> bool {
         if self.places(key).is_none() {
             tokio::time::sleep(self.time_to_poll()).await;
-            return;
+            return !is_over();
         }
-        until(&format!("{count} stand in the queue"), || {
-            let places = self.site.places(key);
-            if places == count { Ok(()) } else { Err(places) }
+        until(&format!("{count} stand in the queue"), || match self.site.places(key) {
+            places if places == count => Ok(true),
+            _ if is_over() => Ok(false),
+            places => Err(places),
         })
-        .await;
+        .await
     }
 
     /// Asserts that another client can take the lock now.

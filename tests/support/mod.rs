@@ -25,15 +25,18 @@ use std::time::{Duration, Instant};
 /// Time limit for a condition of a test; far longer than it ever takes.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Waits until `condition` is met, at most for [`PATIENCE`].
+/// Waits until `condition` is met, at most for [`PATIENCE`]; returns its result.
 ///
 /// # Panics
 /// If it is not met in time; with the last error of `condition`.
-pub async fn until<T: std::fmt::Debug>(what: &str, mut condition: impl FnMut() -> Result<(), T>) {
+pub async fn until<R, T: std::fmt::Debug>(what: &str, mut condition: impl FnMut() -> Result<R, T>) -> R {
     let end = Instant::now() + PATIENCE;
     let mut pause = Duration::from_micros(200);
     loop {
-        let Err(still) = condition() else { return };
+        let still = match condition() {
+            Ok(result) => return result,
+            Err(still) => still,
+        };
         assert!(Instant::now() < end, "{what}: not after {PATIENCE:?}, still {still:?}");
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(Duration::from_millis(10));
