@@ -4,15 +4,16 @@ use std::{
     collections::BTreeSet,
     fs::{self, File},
     path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     thread,
     time::Duration,
 };
 
-use lock_conformance::{Server, Store, support::Random};
-use rustix::process::Signal;
+use lock_conformance::{Fault as StoreFault, Server, Store, support::Random};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
-    command::{Named, Running, children_of, new_key, new_path, run, signal_to, until},
+    command::{Named, Running, children_of, new_key, new_path, run, until},
     every_store::{place, ttl_option},
 };
 
@@ -21,12 +22,12 @@ pub const TESTS: &[Named] = &[("twenty_runs_never_write_at_the_same_time", twent
 const AT_ONCE: usize = 10;
 
 /// Writes its fencing token three times, each time after a look at the largest token so far, as a resource does that
-/// refuses smaller ones.
+/// refuses smaller ones. It may be killed anywhere, and leaves that token or the one before.
 const SCRIPT: &str = r#"
 write() {
-    flock "$1.resource" sh -c '
+    flock "$1.flock" sh -c '
         [ "$LOCK_FENCING_TOKEN" -ge "$(cat "$1.resource")" ] || { echo "$LOCK_FENCING_TOKEN" >>"$1.refused"; exit 0; }
-        echo "$LOCK_FENCING_TOKEN" >"$1.resource"
+        echo "$LOCK_FENCING_TOKEN" >"$1.new" && mv "$1.new" "$1.resource"
         echo "$2 $LOCK_FENCING_TOKEN" >>"$1"
     ' write "$1" "$2"
 }
@@ -52,40 +53,58 @@ struct Sum {
     stopped: usize,
     both_stopped: usize,
     refused: usize,
+    outages: usize,
+    /// Runs without a fault of their own that an outage has ended.
+    ended_by_outages: usize,
 }
 
 fn twenty_runs(store: &'static dyn Store) {
-    let sum = contest(store, 20, |_| Fault::No);
+    let sum = contest(store, 20, false, |_| Fault::No);
     assert_eq!((sum.complete, sum.refused), (20, 0), "{sum:?}");
 }
 
 /// For `tests/run all`: `cargo test --test distlock -- --ignored`.
 pub fn a_thousand_runs(stores: &[&'static dyn Store]) {
     let present: Vec<_> = stores.iter().filter(|store| store.absence().is_none()).collect();
+    let mut ended_by_outages = 0;
     for store in &present {
-        let sum = contest(**store, 1000_usize.div_ceil(present.len()), |random| match random.below(100) {
-            0..20 => Fault::Killed,
-            20..22 => Fault::Stopped,
-            22..24 => Fault::BothStopped,
-            _ => Fault::No,
-        });
-        println!("{}: {sum:?}", store.name());
+        for has_outages in [false, true] {
+            let runs = 1000_usize.div_ceil(2 * present.len());
+            let sum = contest(**store, runs, has_outages, |random| match random.below(100) {
+                0..20 => Fault::Killed,
+                20..22 => Fault::Stopped,
+                22..24 => Fault::BothStopped,
+                _ => Fault::No,
+            });
+            println!("{}: {sum:?}", store.name());
+            assert!(!has_outages || sum.outages > 2, "{sum:?}");
+            ended_by_outages += sum.ended_by_outages;
+        }
     }
+    assert!(ended_by_outages > 0, "no outage has met a command");
 }
 
-fn contest(store: &'static dyn Store, runs: usize, fault: impl Fn(&mut Random) -> Fault + Sync) -> Sum {
-    let (_site, url, ttl) = place(store, Server::Shared);
+/// With outages, the store is away again and again for longer than a lease lasts.
+fn contest(
+    store: &'static dyn Store,
+    runs: usize,
+    has_outages: bool,
+    fault: impl Fn(&mut Random) -> Fault + Sync,
+) -> Sum {
+    let (site, url, ttl) = place(store, if has_outages { Server::Own } else { Server::Shared });
     let (key, journal) = (new_key(), new_path("journal"));
     File::create(&journal).unwrap();
     fs::write(beside(&journal, "resource"), "0\n").unwrap();
     let seed = Random::seed();
     println!("LOCK_TEST_SEED={seed}");
     let options = format!("--wait forever {}", ttl_option(ttl));
+    let ended_by_outages = AtomicUsize::new(0);
     let one = |random: &mut Random| {
         let fault = fault(random);
         let is_stopped = matches!(fault, Fault::Stopped | Fault::BothStopped);
-        // A stopped one is to have something to write when its lease is over.
-        let pause = if is_stopped { ttl.mul_f64(0.7) } else { Duration::from_millis(10) };
+        // A stopped one is to have something to write when its lease is over, and some are to meet an outage.
+        let is_long = is_stopped || (has_outages && random.below(8) == 0);
+        let pause = if is_long { ttl.mul_f64(0.7) } else { Duration::from_millis(10) };
         let mut command = run(&url, &key, &options, SCRIPT);
         let mut running = Running::start(command.arg(&journal).arg(pause.as_secs_f64().to_string()));
         if fault == Fault::Killed {
@@ -96,22 +115,45 @@ fn contest(store: &'static dyn Store, runs: usize, fault: impl Fn(&mut Random) -
             until("it writes", || !running.out().is_empty());
             let keeper = children_of(running.id()).into_iter().next();
             let keeper = keeper.filter(|_| fault == Fault::BothStopped);
-            running.signal(Signal::STOP);
-            if let Some(keeper) = keeper {
-                signal_to(keeper, Signal::STOP);
-            }
+            let distlock = running.id();
+            // An outage may have ended it.
+            let signal = |signal| {
+                for process in [Some(distlock), keeper].into_iter().flatten().filter_map(pid) {
+                    let _ = kill_process(process, signal);
+                }
+            };
+            signal(Signal::STOP);
             thread::sleep(ttl * 2);
-            running.signal(Signal::CONT);
-            if let Some(keeper) = keeper {
-                signal_to(keeper, Signal::CONT);
-            }
+            signal(Signal::CONT);
             running.status();
         } else {
-            assert_eq!(running.code(), 0, "{}", running.err());
+            let code = running.code();
+            assert!(code == 0 || (has_outages && matches!(code, 118 | 119)), "{code}: {}", running.err());
+            ended_by_outages.fetch_add(usize::from(code != 0), Ordering::Relaxed);
         }
         (fault, running.out().trim().to_owned())
     };
+    let (mut outages, is_over) = (0, AtomicBool::new(false));
     let ended: Vec<_> = thread::scope(|scope| {
+        let away = has_outages.then(|| {
+            scope.spawn(|| {
+                let mut random = Random::from_seed(seed);
+                let mut count = 0;
+                // Where a hold ends with its connection, the server would free it as soon as a fault closes the connection.
+                let fault = match store.holds_end_with_their_connection() {
+                    true => StoreFault::Paused,
+                    false => StoreFault::Down,
+                };
+                while !is_over.load(Ordering::Relaxed) {
+                    thread::sleep(Duration::from_millis(500 + random.below(3_000)));
+                    site.hurt(fault);
+                    thread::sleep(ttl + Duration::from_millis(random.below(1_000)));
+                    site.heal();
+                    count += 1;
+                }
+                count
+            })
+        });
         let work = |worker: usize| {
             let one = &one;
             scope.spawn(move || {
@@ -120,8 +162,12 @@ fn contest(store: &'static dyn Store, runs: usize, fault: impl Fn(&mut Random) -
             })
         };
         let workers: Vec<_> = (0..AT_ONCE).map(work).collect();
-        workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
+        let ended = workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect();
+        is_over.store(true, Ordering::Relaxed);
+        outages = away.map_or(0, |away| away.join().unwrap());
+        ended
     });
+    let ended_by_outages = ended_by_outages.into_inner();
     let count = |fault| ended.iter().filter(|(other, _)| *other == fault).count();
     let refused = fs::read_to_string(beside(&journal, "refused")).unwrap_or_default();
     let late: BTreeSet<_> = ended
@@ -131,7 +177,8 @@ fn contest(store: &'static dyn Store, runs: usize, fault: impl Fn(&mut Random) -
         .collect();
     assert!(refused.lines().all(|token| late.contains(token)), "{late:?} and not {refused}");
     let complete = check(&journal, &late);
-    assert!(complete >= count(Fault::No), "{complete} of {}", count(Fault::No));
+    let unhurt = count(Fault::No) - ended_by_outages;
+    assert!(complete >= unhurt, "{complete} of {unhurt}");
     Sum {
         runs: ended.len(),
         complete,
@@ -139,7 +186,13 @@ fn contest(store: &'static dyn Store, runs: usize, fault: impl Fn(&mut Random) -
         stopped: count(Fault::Stopped),
         both_stopped: late.len(),
         refused: refused.lines().count(),
+        outages,
+        ended_by_outages,
     }
+}
+
+fn pid(id: u32) -> Option<Pid> {
+    Pid::from_raw(i32::try_from(id).ok()?)
 }
 
 /// The path that the script makes of the journal's.
