@@ -2,8 +2,9 @@
 //! against our own scripts, one for each call, through the driver's cluster client.
 //!
 //! The keys are in slots of their own, or have one hash tag. `cargo bench -p lock-runtime-benches --bench redis_cluster
-//! [-- [rounds [milliseconds]]]`: 21 rounds of 250 ms by default. Three servers and the client share the cores of one
-//! machine, so a server with a core of its own does better than here.
+//! [-- [rounds [milliseconds]]]`: 21 rounds of 250 ms by default. With `--features tls`, all contenders use TLS, and the table
+//! is `redis_cluster_tls`. Three servers and the client share the cores of one machine, so a server with a core of its own
+//! does better than here.
 
 #![allow(
     missing_docs,
@@ -81,17 +82,11 @@ fn main() {
 }
 
 async fn measure(rounds: u64, length: Duration) {
-    let cluster = RedisCluster::start(Setup::default());
-    let url = cluster.url("", "");
+    let (cluster, driver, rest) = start().await;
+    let url = cluster.url("", &rest);
     let locks = LockManager::connect(&url).await.unwrap().ttl(TTL);
     let single = LockManager::new(Store::with_group_commit(&url, GroupCommit::Never).unwrap()).ttl(TTL);
     single.ping().await.unwrap();
-    let seeds: Vec<_> = cluster
-        .members
-        .iter()
-        .map(|member| format!("redis://127.0.0.1:{}?protocol=resp3", member.port))
-        .collect();
-    let driver = ClusterClient::new(seeds).unwrap().get_async_connection().await.unwrap();
     let (mut rows, mut targets) = (Vec::new(), Vec::new());
     for keys in [Keys::Apart, Keys::OfOneTag] {
         let recorded = record(&cluster, &single, keys).await;
@@ -139,7 +134,7 @@ async fn measure(rounds: u64, length: Duration) {
         }
     }
     publish(
-        "redis_cluster",
+        TABLE,
         &["keys", "contender", "cycles/s", "of raw [95 %]", "of our scripts [95 %]", "p50 µs", "p99 µs"],
         &rows,
         plot::NONE,
@@ -147,6 +142,49 @@ async fn measure(rounds: u64, length: Duration) {
     );
     drop(cluster);
     tests_support::processes::finish();
+}
+
+#[cfg(not(feature = "tls"))]
+const TABLE: &str = "redis_cluster";
+#[cfg(feature = "tls")]
+const TABLE: &str = "redis_cluster_tls";
+
+/// Starts a cluster; returns a connection of the driver, and the end of the URL for our client, too.
+#[cfg(not(feature = "tls"))]
+async fn start() -> (RedisCluster, ClusterConnection, String) {
+    let cluster = RedisCluster::start(Setup::default());
+    let client = ClusterClient::new(seeds(&cluster, "redis")).unwrap();
+    (cluster, client.get_async_connection().await.unwrap(), String::new())
+}
+
+#[cfg(feature = "tls")]
+async fn start() -> (RedisCluster, ClusterConnection, String) {
+    // Of all servers, which they and the clients trust.
+    let certified = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let write = |name: &str, text: String| {
+        let path = tests_support::processes::folder().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let pem = certified.cert.pem();
+    let (cert, key) =
+        (write("cert.pem", pem.clone()), write("key.pem", certified.signing_key.serialize_pem()));
+    let settings = [
+        ["--tls-cert-file", &cert],
+        ["--tls-key-file", &key],
+        ["--tls-ca-cert-file", &cert],
+        ["--tls-auth-clients", "no"],
+    ];
+    let setup = Setup { settings: &settings.concat(), with_tls: true, ..Setup::default() };
+    let cluster = RedisCluster::start(setup);
+    let trusted = redis::TlsCertificates { client_tls: None, root_cert: Some(pem.into_bytes()) };
+    let client = ClusterClient::builder(seeds(&cluster, "rediss")).certs(trusted).build().unwrap();
+    (cluster, client.get_async_connection().await.unwrap(), format!("?tls_ca={cert}"))
+}
+
+fn seeds(cluster: &RedisCluster, scheme: &str) -> Vec<String> {
+    let seed = |port: u16| format!("{scheme}://127.0.0.1:{port}?protocol=resp3");
+    cluster.members.iter().map(|member| seed(member.port)).collect()
 }
 
 async fn raw(driver: &ClusterConnection, keys: Keys, tasks: usize, length: Duration) -> Round {
