@@ -97,7 +97,7 @@ struct Term {
     token: u64,
     asked: u64,
     from: u64,
-    /// When the lock was last seen to be valid, and its deadline as of then.
+    /// When the lock was last seen to be valid, and its deadline as of then, or a moment before.
     seen: u64,
     deadline: u64,
     /// When the body was dropped, or had completed.
@@ -244,14 +244,14 @@ impl Process {
         let words: Vec<&str> = line.split(' ').collect();
         let numbers: Vec<u64> = words[1..].iter().flat_map(|word| word.parse()).collect();
         match (words[0], &numbers[..]) {
-            ("term", &[token, asked, from, deadline]) => {
+            ("term", &[token, asked, from, deadline, _]) => {
                 self.terms.push(Term { token, asked, from, seen: from, deadline, over: None });
             }
-            ("valid", &[token, seen, deadline]) => {
+            ("valid", &[token, seen, not_before, not_after]) => {
                 let term = self.terms.last_mut().filter(|term| term.token == token).expect("it leads");
                 // A deadline is never moved back.
-                assert!(deadline + 1_000_000 >= term.deadline, "{line} after {}", term.deadline);
-                (term.seen, term.deadline) = (seen, deadline);
+                assert!(not_after >= term.deadline, "{line} after {}", term.deadline);
+                (term.seen, term.deadline) = (seen, term.deadline.max(not_before));
             }
             ("over", &[token, over]) => {
                 let term = self.terms.last_mut().filter(|term| term.token == token).expect("it leads");
@@ -323,19 +323,20 @@ impl Drop for Over {
 async fn lead(held: HeldLock, asked: Arc<AtomicU64>, length: Duration) {
     let end = Instant::now() + length;
     let token = held.fencing_token().get();
-    // The clock is read before the check: a lock valid after this moment was valid at it.
+    // The clock is read before the check: a lock valid after this moment was valid at it. It is read after the check as well,
+    // because the process may have had no processor in between: the deadline lies between the two sums.
     let deadline = || {
         let now = monotonic();
-        (now, now + u64::try_from(held.remaining().as_nanos()).unwrap())
+        let left = u64::try_from(held.remaining().as_nanos()).unwrap();
+        (left > 0, format!("{now} {} {}", now + left, monotonic() + left))
     };
-    let (now, until) = deadline();
-    println!("term {token} {} {now} {until}", asked.load(SeqCst));
+    println!("term {token} {} {}", asked.load(SeqCst), deadline().1);
     let _over = Over { token, asked };
     while Instant::now() < end {
         tokio::time::sleep(ms(5)).await;
-        let (now, until) = deadline();
-        if until > now {
-            println!("valid {token} {now} {until}");
+        let (is_valid, deadline) = deadline();
+        if is_valid {
+            println!("valid {token} {deadline}");
         }
     }
 }
