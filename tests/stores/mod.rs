@@ -90,6 +90,11 @@ pub const ALL_BUT_THE_CONNECTIONS: &[&str] = &[
     "wanted",
 ];
 
+/// Whether primaries are replaced while the cases that hurt no server run.
+fn with_failovers() -> bool {
+    std::env::var_os("LOCK_TEST_FAILOVERS").is_some()
+}
+
 /// The stores that are compiled in, by their names.
 pub fn all() -> Vec<&'static dyn Store> {
     let with_large = std::env::var_os("LOCK_TEST_LARGE").is_some();

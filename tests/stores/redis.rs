@@ -3,6 +3,7 @@
 
 use std::{
     os::unix::net::UnixStream,
+    path::PathBuf,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -108,10 +109,7 @@ impl lock_conformance::Store for Store {
             Arc::new(Mutex::new(RedisServer::start(&user.split(' ').collect::<Vec<_>>())))
         };
         let server = Arc::clone(lock(&SHARED).get_or_insert_with(start));
-        Box::new(RedisSite {
-            node: Node { server, proxy: None, operator: Mutex::default(), cluster: None },
-            grouped: self.grouped,
-        })
+        Box::new(RedisSite { node: Node::of(Servers::One(server)), grouped: self.grouped })
     }
 
     fn bad_urls(&self) -> Vec<(String, LockErrorKind)> {
@@ -164,15 +162,40 @@ pub(super) struct RedisSite {
     pub(super) grouped: bool,
 }
 
-/// A server, and how it can be hurt.
+/// Where the keys are.
+pub(super) enum Servers {
+    /// On one server, which a case may hurt.
+    One(Arc<Mutex<RedisServer>>),
+    /// On one server now and on another one later.
+    Several(Arc<dyn Several>),
+}
+
+/// Servers among which keys move.
+pub(super) trait Several: Send + Sync {
+    /// Runs a command at the server that has the key in it.
+    fn command(&self, words: &[&str]) -> Value;
+
+    /// The sockets of all servers that have keys now.
+    fn sockets(&self) -> Vec<PathBuf>;
+}
+
+impl Several for RedisCluster {
+    fn command(&self, words: &[&str]) -> Value {
+        self.command(words)
+    }
+
+    fn sockets(&self) -> Vec<PathBuf> {
+        self.primaries().iter().map(|one| one.server().socket().into()).collect()
+    }
+}
+
+/// A server or several, and how the one can be hurt.
 pub(super) struct Node {
-    pub(super) server: Arc<Mutex<RedisServer>>,
+    pub(super) servers: Servers,
     /// Between the clients and a server that may be hurt.
     pub(super) proxy: Option<Proxy>,
     /// The connection of an operator, while the server allows one more.
     pub(super) operator: Mutex<Option<UnixStream>>,
-    /// The cluster in which other servers have other keys.
-    pub(super) cluster: Option<Arc<RedisCluster>>,
 }
 
 impl Node {
@@ -186,27 +209,35 @@ impl Node {
 
     pub(super) fn behind_a_proxy(server: RedisServer) -> Self {
         let proxy = Proxy::start(Upstream::Unix(server.socket().into()));
-        Self {
-            server: Arc::new(Mutex::new(server)),
-            proxy: Some(proxy),
-            operator: Mutex::default(),
-            cluster: None,
+        Self { proxy: Some(proxy), ..Self::of(Servers::One(Arc::new(Mutex::new(server)))) }
+    }
+
+    /// Servers that no case hurts.
+    pub(super) fn of(servers: Servers) -> Self {
+        Self { servers, proxy: None, operator: Mutex::default() }
+    }
+
+    /// The only server.
+    pub(super) fn server(&self) -> MutexGuard<'_, RedisServer> {
+        match &self.servers {
+            Servers::One(server) => lock(server),
+            Servers::Several(_) => unreachable!("a case that hurts its server has one of its own"),
         }
     }
 
     /// Runs a command at the server that has the key in it.
     pub(super) fn command(&self, words: &[&str]) -> Value {
-        match &self.cluster {
-            Some(cluster) => cluster.command(words),
-            None => lock(&self.server).command(words),
+        match &self.servers {
+            Servers::One(server) => lock(server).command(words),
+            Servers::Several(servers) => servers.command(words),
         }
     }
 
-    /// All servers with keys.
-    fn servers(&self) -> Vec<Arc<Mutex<RedisServer>>> {
-        match &self.cluster {
-            Some(cluster) => cluster.primaries().iter().map(|one| Arc::clone(&one.server)).collect(),
-            None => vec![Arc::clone(&self.server)],
+    /// The sockets of all servers with keys.
+    fn sockets(&self) -> Vec<PathBuf> {
+        match &self.servers {
+            Servers::One(server) => vec![lock(server).socket().into()],
+            Servers::Several(servers) => servers.sockets(),
         }
     }
 
@@ -215,33 +246,33 @@ impl Node {
     }
 
     pub(super) fn url_past_faults(&self) -> String {
-        format!("redis+unix://{}", lock(&self.server).socket().display())
+        format!("redis+unix://{}", self.server().socket().display())
     }
 
     pub(super) fn hurt(&self, fault: Fault) {
         match fault {
-            Fault::Killed => lock(&self.server).kill(),
-            Fault::Paused => lock(&self.server).pause(),
+            Fault::Killed => self.server().kill(),
+            Fault::Paused => self.server().pause(),
             Fault::DataLost => {
                 self.command(&["FLUSHALL"]);
             }
-            Fault::Restarted => lock(&self.server).restart(),
+            Fault::Restarted => self.server().restart(),
             Fault::ForgetsCaches => {
                 self.command(&["SCRIPT", "FLUSH"]);
                 self.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
             }
             Fault::RestartedWithItsData => {
-                let mut server = lock(&self.server);
+                let mut server = self.server();
                 server.persist();
                 server.restart();
             }
-            Fault::ClockForward(by) => lock(&self.server).clock().expect("asked for").set_forward(by),
-            Fault::ClockBack(by) => lock(&self.server).clock().expect("asked for").set_back(by),
+            Fault::ClockForward(by) => self.server().clock().expect("asked for").set_forward(by),
+            Fault::ClockBack(by) => self.server().clock().expect("asked for").set_back(by),
             Fault::Full => {
                 self.command(&["CONFIG", "SET", "maxmemory", "1"]);
             }
             Fault::OneConnection => {
-                let operator = UnixStream::connect(lock(&self.server).socket()).expect("the server is there");
+                let operator = UnixStream::connect(self.server().socket()).expect("the server is there");
                 allow(&operator, "2");
                 *lock(&self.operator) = Some(operator);
             }
@@ -254,7 +285,7 @@ impl Node {
             allow(&operator, "10000");
         }
         self.proxy().heal();
-        let mut server = lock(&self.server);
+        let mut server = self.server();
         server.bring_back();
         if let Some(clock) = server.clock() {
             clock.set_right();
@@ -305,13 +336,12 @@ impl Site for RedisSite {
 
     fn left(&self, mark: &str) -> Vec<String> {
         let mut left = Vec::new();
-        for server in self.node.servers() {
+        for socket in self.node.sockets() {
             let mut cursor = "0".to_owned();
             loop {
                 let pattern = format!("*{mark}*");
-                let Value::Array(page) =
-                    lock(&server).command(&["SCAN", &cursor, "MATCH", &pattern, "COUNT", "1000"])
-                else {
+                let scan = ["SCAN", &cursor, "MATCH", &pattern, "COUNT", "1000"];
+                let Ok(Value::Array(page)) = resp::command(&socket, &scan) else {
                     panic!("SCAN answers with an array")
                 };
                 let [Value::Text(next), keys] = &page[..] else { panic!("a cursor and keys, not {page:?}") };

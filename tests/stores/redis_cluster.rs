@@ -4,7 +4,6 @@
 //! happens when one of several servers is hurt is in `tests/servers/redis_cluster`.
 
 use std::{
-    env,
     sync::{Arc, Mutex},
     thread,
     time::{Duration, Instant},
@@ -13,11 +12,12 @@ use std::{
 use lock_conformance::{CANARY, Fault, Foreign, Server, Site};
 use lock_runtime::{LockErrorKind, backend::Capabilities};
 
-use super::redis::{Node, RedisSite, lock, user_of_any_prefix};
+use super::redis::{Node, RedisSite, Servers, lock, user_of_any_prefix};
 use crate::support::{
     PATIENCE,
     proxy::{Proxy, Upstream},
-    redis_cluster::{Mover, RedisCluster, Setup},
+    redis_cluster::{RedisCluster, Setup, move_slots},
+    repeated::Repeated,
     resp::Value,
 };
 
@@ -34,7 +34,7 @@ struct Store {
 const SCANNED: &[&str] = &[":user:", "scanned:"];
 
 /// The servers of all cases that do not hurt them, and what moves their slots.
-static SHARED: Mutex<Option<(Mover, Arc<RedisCluster>)>> = Mutex::new(None);
+static SHARED: Mutex<Option<(Repeated, Arc<RedisCluster>)>> = Mutex::new(None);
 
 impl lock_conformance::Store for Store {
     fn name(&self) -> &'static str {
@@ -94,22 +94,22 @@ impl lock_conformance::Store for Store {
             });
             let (one, port) = (Arc::clone(&cluster.members[0].server), cluster.members[0].port);
             let proxy = Proxy::start(Upstream::Unix(lock(&one).socket().into()));
-            let node = Node { server: one, proxy: Some(proxy), operator: Mutex::default(), cluster: None };
+            let node = Node { proxy: Some(proxy), ..Node::of(Servers::One(one)) };
             return Box::new(ClusterSite { servers: RedisSite { node, grouped: false }, port });
         }
         let cluster = {
             let mut shared = lock(&SHARED);
             let (_, cluster) = shared.get_or_insert_with(|| {
-                let with_replicas = env::var_os("LOCK_TEST_FAILOVERS").is_some();
+                let with_replicas = super::with_failovers();
                 let setup = Setup { with_replicas, settings: &settings, ..Setup::default() };
                 let cluster = Arc::new(RedisCluster::start(setup));
                 let (period, pause) = (Duration::from_millis(250), Duration::from_millis(20));
-                (Mover::start(Arc::clone(&cluster), period, pause, SCANNED), cluster)
+                (move_slots(Arc::clone(&cluster), period, pause, SCANNED), cluster)
             });
             Arc::clone(cluster)
         };
-        let (server, port) = (Arc::clone(&cluster.members[0].server), cluster.members[0].port);
-        let node = Node { server, proxy: None, operator: Mutex::default(), cluster: Some(cluster) };
+        let port = cluster.members[0].port;
+        let node = Node::of(Servers::Several(cluster));
         Box::new(ClusterSite { servers: RedisSite { node, grouped: false }, port })
     }
 

@@ -1,17 +1,22 @@
 //! `redis-sentinel:`, a primary with two replicas and three Sentinels, by users that have only the permissions the
 //! documentation asks for. The Sentinels do nothing by themselves: a server that is hurt stays the primary, because a
-//! case expects it back. Failovers are in `tests/servers/redis_sentinel`.
+//! case expects it back. With `LOCK_TEST_FAILOVERS`, a Sentinel is told now and then to make a replica of the servers that no
+//! case hurts the primary. What a failover does to locks is in `tests/servers/redis_sentinel`.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use lock_conformance::{CANARY, Fault, Foreign, Server, Site};
 use lock_runtime::{LockErrorKind, backend::Capabilities};
 
-use super::redis::{Node, RedisSite, lock, user_of_any_prefix};
+use super::redis::{Node, RedisSite, Servers, Several, lock, user_of_any_prefix};
 use crate::support::{
-    proxy::{Proxy, Upstream},
     redis_sentinel::{self, Member, RedisSet, Setup, Translated},
-    redis_server::RedisServer,
+    repeated::Repeated,
+    resp::Value,
 };
 
 pub const STORES: &[&dyn lock_conformance::Store] = &[&Store { name: "redis_sentinel" }];
@@ -23,16 +28,29 @@ struct Store {
     name: &'static str,
 }
 
-/// The servers of all cases that do not hurt them.
-static SHARED: Mutex<Option<Shared>> = Mutex::new(None);
+/// The servers of all cases that do not hurt them, and what replaces their primary.
+static SHARED: Mutex<Option<(Arc<Shared>, Option<Repeated>)>> = Mutex::new(None);
 
-/// The primary, and all others.
-type Shared = (Arc<Mutex<RedisServer>>, Arc<Watch>);
+/// Time between two failovers.
+const PERIOD: Duration = Duration::from_secs(10);
 
-/// All but the primary.
-struct Watch {
-    _replicas: Vec<Member>,
-    sentinels: Vec<Member>,
+/// A set whose primary is replaced while no command of a case is under way.
+struct Shared(Mutex<RedisSet>);
+
+impl Shared {
+    fn fail_over(&self) {
+        lock(&self.0).fail_over_losing_nothing();
+    }
+}
+
+impl Several for Shared {
+    fn command(&self, words: &[&str]) -> Value {
+        lock(&self.0).primary().server.command(words)
+    }
+
+    fn sockets(&self) -> Vec<PathBuf> {
+        vec![lock(&self.0).primary().server.socket().into()]
+    }
 }
 
 impl lock_conformance::Store for Store {
@@ -86,28 +104,36 @@ impl lock_conformance::Store for Store {
 
     fn site(&self, server: Server) -> Box<dyn Site> {
         if server != Server::Shared {
-            let (primary, port, watch) = start(server == Server::OwnWithClock);
-            let proxy = Proxy::start(Upstream::Unix(primary.socket().into()));
-            let at_proxy = watch.sentinels.iter();
-            let at_proxy = at_proxy.map(|one| Translated::start(one.port, port, proxy.address().port()));
+            let mut set = start(server == Server::OwnWithClock);
+            let Member { server, port } = set.servers.remove(0);
+            let node = Node::behind_a_proxy(server);
+            let at_proxy = set.sentinels.iter();
+            let at_proxy =
+                at_proxy.map(|one| Translated::start(one.port, port, node.proxy().address().port()));
             let at_proxy = at_proxy.collect();
-            let node = Node {
-                server: Arc::new(Mutex::new(primary)),
-                proxy: Some(proxy),
-                operator: Mutex::default(),
-                cluster: None,
-            };
+            let sentinels = ports_of_sentinels(&set);
             let primary = RedisSite { node, grouped: false };
-            return Box::new(SentinelSite { primary, watch: Arc::new(watch), at_proxy });
+            return Box::new(SentinelSite { primary, sentinels, at_proxy, _others: Some(set) });
         }
-        let (server, watch) = lock(&SHARED)
-            .get_or_insert_with(|| {
-                let (primary, _, watch) = start(false);
-                (Arc::new(Mutex::new(primary)), Arc::new(watch))
-            })
-            .clone();
-        let node = Node { server, proxy: None, operator: Mutex::default(), cluster: None };
-        Box::new(SentinelSite { primary: RedisSite { node, grouped: false }, watch, at_proxy: Vec::new() })
+        let mut shared = lock(&SHARED);
+        let (set, _) = shared.get_or_insert_with(|| {
+            let set = Arc::new(Shared(Mutex::new(start(false))));
+            let failovers = super::with_failovers().then(|| {
+                let set = Arc::clone(&set);
+                // The first one after a period, not before the first case.
+                Repeated::start(PERIOD, move |turn| {
+                    if turn > 0 {
+                        set.fail_over();
+                    }
+                    turn > 0
+                })
+            });
+            (set, failovers)
+        });
+        let sentinels = ports_of_sentinels(&lock(&set.0));
+        let node = Node::of(Servers::Several(Arc::clone(set) as Arc<dyn Several>));
+        let primary = RedisSite { node, grouped: false };
+        Box::new(SentinelSite { primary, sentinels, at_proxy: Vec::new(), _others: None })
     }
 
     fn bad_urls(&self) -> Vec<(String, LockErrorKind)> {
@@ -138,8 +164,11 @@ impl lock_conformance::Store for Store {
     }
 }
 
-/// Starts the servers. Returns the primary, its port, and the others.
-fn start(with_clock: bool) -> (RedisServer, u16, Watch) {
+fn ports_of_sentinels(set: &RedisSet) -> Vec<u16> {
+    set.sentinels.iter().map(|one| one.port).collect()
+}
+
+fn start(with_clock: bool) -> RedisSet {
     let user = user_of_any_prefix();
     let servers: Vec<&str> = ["--maxmemory-policy", "noeviction", "--min-replicas-to-write", "0"]
         .into_iter()
@@ -147,10 +176,7 @@ fn start(with_clock: bool) -> (RedisServer, u16, Watch) {
         .collect();
     let of_sentinels = user_of_sentinels();
     let sentinels: Vec<&str> = of_sentinels.split(' ').collect();
-    let mut set =
-        RedisSet::start(Setup { servers: &servers, sentinels: &sentinels, with_clock, ..Setup::default() });
-    let Member { server, port } = set.servers.remove(0);
-    (server, port, Watch { _replicas: set.servers, sentinels: set.sentinels })
+    RedisSet::start(Setup { servers: &servers, sentinels: &sentinels, with_clock, ..Setup::default() })
 }
 
 /// The user of the documentation's `ACL SETUSER` for the Sentinels, word for word, as a setting of a Sentinel.
@@ -164,9 +190,12 @@ fn user_of_sentinels() -> String {
 struct SentinelSite {
     /// The primary, which has a proxy where it is hurt.
     primary: RedisSite,
-    watch: Arc<Watch>,
+    /// The ports of the Sentinels.
+    sentinels: Vec<u16>,
     /// The Sentinels, which name the proxy.
     at_proxy: Vec<Translated>,
+    /// The replicas and the Sentinels of a primary that is hurt.
+    _others: Option<RedisSet>,
 }
 
 impl SentinelSite {
@@ -180,7 +209,7 @@ impl SentinelSite {
 
     fn url_past_faults_with(&self, credentials: &str) -> String {
         let rest = "?sentinel_user=watcher&sentinel_password=password";
-        redis_sentinel::url(self.watch.sentinels.iter().map(|one| one.port), credentials, rest)
+        redis_sentinel::url(self.sentinels.iter().copied(), credentials, rest)
     }
 }
 

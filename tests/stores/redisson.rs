@@ -12,7 +12,7 @@ use std::{
 use lock_conformance::{CANARY, Fault, Foreign, Server, Site};
 use lock_runtime::{LockErrorKind, backend::Capabilities};
 
-use super::redis::{Node, lock};
+use super::redis::{Node, Servers, lock};
 use crate::support::{java::Java, redis_server::RedisServer};
 
 pub const STORES: &[&dyn lock_conformance::Store] =
@@ -91,10 +91,7 @@ impl lock_conformance::Store for Store {
         }
         let start = || Arc::new(Mutex::new(RedisServer::start(&settings)));
         let server = Arc::clone(lock(&SHARED).get_or_insert_with(start));
-        Box::new(RedissonSite {
-            node: Node { server, proxy: None, operator: Mutex::default(), cluster: None },
-            fenced: self.fenced,
-        })
+        Box::new(RedissonSite { node: Node::of(Servers::One(server)), fenced: self.fenced })
     }
 
     fn bad_urls(&self) -> Vec<(String, LockErrorKind)> {
@@ -140,7 +137,7 @@ struct RedissonSite {
 
 impl RedissonSite {
     fn java<T>(&self, ask: impl FnOnce(&Java<'_>) -> T) -> T {
-        ask(&Java::new(&lock(&self.node.server)))
+        ask(&Java::new(&self.node.server()))
     }
 }
 
@@ -155,7 +152,7 @@ impl Site for RedissonSite {
     }
 
     fn url_past_faults(&self) -> String {
-        let socket = lock(&self.node.server).socket().display().to_string();
+        let socket = self.node.server().socket().display().to_string();
         let settings = if self.fenced { "fenced=true" } else { "user=locks&pass=password" };
         format!("redisson+unix://{socket}?{settings}")
     }
@@ -198,7 +195,7 @@ impl Site for RedissonSite {
     }
 
     fn calls(&self) -> u64 {
-        lock(&self.node.server).calls("evalsha")
+        self.node.server().calls("evalsha")
     }
 
     fn connections(&self) -> u64 {

@@ -16,7 +16,7 @@ use lock_runtime::{
     backend::{BoxFuture, Capabilities, Redlock},
 };
 
-use super::redis::{Node, holder, lock};
+use super::redis::{Node, Servers, holder, lock};
 use crate::support::{redis_server::RedisServer, resp::Value};
 
 pub const STORES: &[&dyn lock_conformance::Store] = &[&Store { name: "redlock", nodes: 3 }];
@@ -116,12 +116,7 @@ impl lock_conformance::Store for Store {
         while shared.len() < self.nodes {
             shared.push(Arc::new(Mutex::new(RedisServer::start_durable(&[]))));
         }
-        let nodes = shared[..self.nodes].iter().map(|server| Node {
-            server: Arc::clone(server),
-            proxy: None,
-            operator: Mutex::default(),
-            cluster: None,
-        });
+        let nodes = shared[..self.nodes].iter().map(|server| Node::of(Servers::One(Arc::clone(server))));
         Box::new(RedlockSite { nodes: nodes.collect() })
     }
 

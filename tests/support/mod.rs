@@ -12,6 +12,7 @@ pub mod proxy;
 pub mod redis_cluster;
 pub mod redis_sentinel;
 pub mod redis_server;
+pub mod repeated;
 pub mod resp;
 pub mod stopwatch;
 pub mod traces;

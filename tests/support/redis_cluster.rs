@@ -2,17 +2,15 @@
 
 use std::{
     os::unix::net::UnixStream,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread::{self, JoinHandle},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread,
     time::{Duration, Instant},
 };
 
 use super::{
     PATIENCE,
     redis_server::RedisServer,
+    repeated::Repeated,
     resp::{self, Value},
     zookeeper_server::free_port,
 };
@@ -345,69 +343,36 @@ impl Move<'_> {
     }
 }
 
-/// Number of moves before a failover.
+/// Number of turns before a failover.
 const MOVES: usize = 40;
 
-/// Moves slots that have keys from one primary to another until it is dropped.
-#[derive(Debug)]
-pub struct Mover {
-    ended: Arc<AtomicBool>,
-    thread: Option<JoinHandle<usize>>,
-}
-
-impl Mover {
-    /// Moves a slot in each of these periods; for `pause`, some of its keys are here and some there. Slots stay that have a
-    /// key whose name contains one of `spared`. After forty moves, a replica is made the primary, if there is one.
-    pub fn start(
-        cluster: Arc<RedisCluster>,
-        period: Duration,
-        pause: Duration,
-        spared: &'static [&'static str],
-    ) -> Self {
-        let ended = Arc::new(AtomicBool::new(false));
-        let has_ended = Arc::clone(&ended);
-        let thread = thread::spawn(move || {
-            let mut moved = 0;
-            for turn in 0.. {
-                if has_ended.load(Ordering::Relaxed) {
-                    break;
-                }
-                let primaries = cluster.primaries();
-                let from = primaries[turn % primaries.len()];
-                let to = primaries[(turn + 1) % primaries.len()];
-                if let Value::Text(key) = from.command(&["RANDOMKEY"]) {
-                    let slot = cluster.slot(&key);
-                    let beside =
-                        from.command(&["CLUSTER", "GETKEYSINSLOT", &slot.to_string(), "100"]).texts();
-                    if !beside.iter().any(|key| spared.iter().any(|part| key.contains(part))) {
-                        cluster.move_slot(slot, to, pause);
-                        moved += 1;
-                    }
-                }
-                if turn % MOVES == MOVES - 1
-                    && let Some(replica) = cluster.a_replica()
-                {
-                    cluster.fail_over(replica);
-                }
-                thread::sleep(period);
+/// Moves slots that have keys from one primary to another. The move of a slot takes `pause`, in which some of its keys are
+/// here and some there. Slots stay that have a key whose name contains one of `spared`. In each fortieth turn, a replica is
+/// made the primary, if there is one.
+pub fn move_slots(
+    cluster: Arc<RedisCluster>,
+    period: Duration,
+    pause: Duration,
+    spared: &'static [&'static str],
+) -> Repeated {
+    Repeated::start(period, move |turn| {
+        let primaries = cluster.primaries();
+        let from = primaries[turn % primaries.len()];
+        let to = primaries[(turn + 1) % primaries.len()];
+        let mut is_moved = false;
+        if let Value::Text(key) = from.command(&["RANDOMKEY"]) {
+            let slot = cluster.slot(&key);
+            let beside = from.command(&["CLUSTER", "GETKEYSINSLOT", &slot.to_string(), "100"]).texts();
+            if !beside.iter().any(|key| spared.iter().any(|part| key.contains(part))) {
+                cluster.move_slot(slot, to, pause);
+                is_moved = true;
             }
-            moved
-        });
-        Self { ended, thread: Some(thread) }
-    }
-
-    /// Ends the moves, and returns their number.
-    pub fn end(mut self) -> usize {
-        self.ended.store(true, Ordering::Relaxed);
-        self.thread.take().expect("it ends once").join().expect("slots can be moved")
-    }
-}
-
-impl Drop for Mover {
-    fn drop(&mut self) {
-        self.ended.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
         }
-    }
+        if turn % MOVES == MOVES - 1
+            && let Some(replica) = cluster.a_replica()
+        {
+            cluster.fail_over(replica);
+        }
+        is_moved
+    })
 }

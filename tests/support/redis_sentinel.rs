@@ -12,7 +12,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{PATIENCE, redis_server::RedisServer, resp::Value, zookeeper_server::free_port};
+use super::{
+    PATIENCE,
+    redis_server::RedisServer,
+    resp::{self, Value},
+    zookeeper_server::free_port,
+};
 
 /// The name of the primary in the Sentinels' configuration.
 pub const NAME: &str = "main";
@@ -155,6 +160,28 @@ impl RedisSet {
         self.another_primary_than(old)
     }
 
+    /// The same without the loss of a write: the old primary keeps the writes of its clients waiting until it is a replica and
+    /// refuses them.
+    pub fn fail_over_losing_nothing(&self) -> usize {
+        let old = self.primary();
+        let end = Instant::now() + PATIENCE;
+        old.server.command(&["CLIENT", "PAUSE", "30000", "WRITE"]);
+        let offset = || old.replicated("master_repl_offset:");
+        let follows = |one: &Member| one.port == old.port || one.replicated("slave_repl_offset:") == offset();
+        while !self.servers.iter().all(follows) {
+            assert!(Instant::now() < end, "the replicas do not follow");
+            thread::sleep(Duration::from_millis(1));
+        }
+        let new = self.fail_over();
+        // The Sentinels tell the old primary last.
+        while !old.reports("role:slave") {
+            assert!(Instant::now() < end + PATIENCE, "the old primary stays one");
+            thread::sleep(Duration::from_millis(5));
+        }
+        old.server.command(&["CLIENT", "UNPAUSE"]);
+        new
+    }
+
     /// Waits until another server is the primary; returns its number.
     pub fn another_primary_than(&self, old: usize) -> usize {
         let end = Instant::now() + 2 * PATIENCE;
@@ -175,15 +202,23 @@ impl RedisSet {
 }
 
 impl Member {
-    /// Whether `INFO replication` has this text.
+    /// Whether the server answers, and `INFO replication` has this text. A Sentinel breaks the connections to a server when
+    /// it makes a replica of it.
     pub fn reports(&self, text: &str) -> bool {
-        matches!(self.server.command(&["INFO", "replication"]), Value::Text(info) if info.contains(text))
+        let answer = resp::command(self.server.socket(), &["INFO", "replication"]);
+        matches!(answer, Ok(Value::Text(info)) if info.contains(text))
+    }
+
+    /// What `INFO replication` has behind this text.
+    fn replicated(&self, text: &str) -> Option<String> {
+        let info = self.server.command(&["INFO", "replication"]).text();
+        info.lines().find_map(|line| line.strip_prefix(text)).map(str::to_owned)
     }
 
     /// The port of the primary, as this Sentinel has it; `None` if the Sentinel does not run.
     fn names_primary(&self) -> Option<u16> {
         let asked = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME];
-        let answer = super::resp::command(self.server.socket(), &asked).ok()?;
+        let answer = resp::command(self.server.socket(), &asked).ok()?;
         Some(answer.texts()[1].parse().expect("a port"))
     }
 }

@@ -9,7 +9,7 @@ use super::{
     slot, under_load,
 };
 use crate::support::{
-    redis_cluster::{Member, Mover, RedisCluster, Setup},
+    redis_cluster::{Member, RedisCluster, Setup, move_slots},
     resp::Value,
     stopwatch::Moment,
 };
@@ -205,7 +205,7 @@ async fn no_two_hold_a_lock_and_no_renewal_is_missed_while_slots_are_moved() {
     let mut count = 0;
     let outcome = under_load(&cluster.url("", ""), &names, async || {
         let mover =
-            Mover::start(Arc::clone(&cluster), Duration::from_millis(50), Duration::from_millis(30), &[]);
+            move_slots(Arc::clone(&cluster), Duration::from_millis(50), Duration::from_millis(30), &[]);
         tokio::time::sleep(Duration::from_secs(10)).await;
         count = tokio::task::block_in_place(|| mover.end());
     })
