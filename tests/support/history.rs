@@ -54,14 +54,25 @@ impl Verdict {
     }
 }
 
-pub fn judge(mut history: Vec<Hold>) -> Verdict {
-    let mut verdict = Verdict { holds: history.len(), ..Verdict::default() };
+/// Each hold that began before an earlier one ended, behind the one of these that ended last.
+pub fn overlaps(history: &mut [Hold]) -> Vec<(Hold, Hold)> {
     history.sort_by_key(|hold| hold.from);
-    let mut last_end = 0;
-    for hold in &history {
-        verdict.overlaps += usize::from(hold.from < last_end);
-        last_end = last_end.max(hold.until);
+    let mut pairs = Vec::new();
+    let mut last: Option<Hold> = None;
+    for hold in history {
+        if let Some(earlier) = last
+            && hold.from < earlier.until
+        {
+            pairs.push((earlier, *hold));
+        }
+        last = last.filter(|earlier| earlier.until >= hold.until).or(Some(*hold));
     }
+    pairs
+}
+
+pub fn judge(mut history: Vec<Hold>) -> Verdict {
+    let overlaps = overlaps(&mut history).len();
+    let mut verdict = Verdict { holds: history.len(), overlaps, ..Verdict::default() };
     history.sort_by_key(|hold| hold.token);
     verdict.duplicates = history.windows(2).filter(|pair| pair[0].token == pair[1].token).count();
     let mut last_asked = 0;

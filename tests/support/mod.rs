@@ -14,6 +14,7 @@ pub mod redis_sentinel;
 pub mod redis_server;
 pub mod repeated;
 pub mod resp;
+pub mod stay;
 pub mod stopwatch;
 pub mod traces;
 pub mod wall_clock;

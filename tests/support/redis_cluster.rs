@@ -243,8 +243,17 @@ impl RedisCluster {
 
     /// Makes a replica the primary of its slots, which its primary agrees to; waits until all servers know.
     pub fn fail_over(&self, replica: &Member) {
+        self.promote(replica, &["CLUSTER", "FAILOVER"]);
+    }
+
+    /// Makes a replica the primary of its slots, without a word to its primary; waits until all servers know.
+    pub fn force(&self, replica: &Member) {
+        self.promote(replica, &["CLUSTER", "FAILOVER", "FORCE"]);
+    }
+
+    fn promote(&self, replica: &Member, command: &[&str]) {
         let end = Instant::now() + PATIENCE;
-        while replica.command(&["CLUSTER", "FAILOVER"]) != Value::Text("OK".into()) {
+        while replica.command(command) != Value::Text("OK".into()) {
             assert!(Instant::now() < end, "the replica does not know its primary");
             thread::sleep(Duration::from_millis(20));
         }

@@ -19,6 +19,7 @@ use crate::{
         child::Child,
         history::{Hold, Verdict, judge},
         monotonic,
+        stay::stay,
     },
 };
 
@@ -224,24 +225,7 @@ async fn torture(locks: LockManager, key: String, seed: u64, length: Duration) -
         let body = {
             let history = Arc::clone(&history);
             async move {
-                let leave = Instant::now() + section;
-                let mut believed = None;
-                // The clock is read before the check: a lock valid after this moment was valid at it.
-                loop {
-                    let now = monotonic();
-                    if !held.is_valid() {
-                        break;
-                    }
-                    believed.get_or_insert(Hold { token, asked, from: now, until: now }).until = now;
-                    if Instant::now() >= leave {
-                        break;
-                    }
-                    if section > ms(1) {
-                        tokio::time::sleep(ms(1)).await;
-                    } else {
-                        tokio::task::yield_now().await;
-                    }
-                }
+                let believed = stay(token, asked, section, || held.is_valid()).await;
                 history.lock().unwrap().extend(believed);
             }
         };

@@ -1,33 +1,23 @@
 //! Sections of 100 µs, in four processes of eight tasks each: a hundred thousand entries and no overlap, and the same
 //! check on a lock that does not exclude.
-//!
-//! For `tests/run all`: `cargo test --test overlaps -- --ignored`.
-
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
-#![allow(unreachable_pub, dead_code, reason = "the support is shared with other tests")]
-
-mod support;
 
 use std::{
-    env,
     fs::{self, File, OpenOptions},
     hint,
     io::BufRead,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
-    process::ExitCode,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use libtest_mimic::{Arguments, Failed, Trial};
+use libtest_mimic::{Failed, Trial};
 use lock_runtime::{FencingToken, LockManager};
-use support::{
-    child::{Child, ROLE},
-    processes,
-    redis_server::RedisServer,
-};
 
+use crate::support::{child::Child, processes, redis_server::RedisServer};
+
+/// The role of the processes.
+pub const ROLE: &str = "sections";
 const PROCESSES: usize = 4;
 const TASKS: usize = 8;
 /// Entries of each task in a round; few enough that a second process answers soon.
@@ -36,14 +26,10 @@ const ENTRIES: usize = 400;
 const ROUNDS: usize = 8;
 const SECTION: Duration = Duration::from_micros(100);
 
-fn main() -> ExitCode {
-    if env::var(ROLE).is_ok() {
-        enter_sections();
-        return ExitCode::SUCCESS;
-    }
+pub fn trials() -> Vec<Trial> {
     let test =
         |name: &str, runner: fn() -> Result<(), Failed>| Trial::test(name, runner).with_ignored_flag(true);
-    let tests = vec![
+    vec![
         test("long::a_hundred_thousand_short_sections_do_not_overlap", || {
             let sum = run(ROUNDS, |_| "lock:".to_owned());
             assert!(sum.entries > 100_000, "{sum:?}");
@@ -56,8 +42,7 @@ fn main() -> ExitCode {
             assert!(sum.overlaps > sum.entries / 10, "{sum:?}");
             Ok(())
         }),
-    ];
-    libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
+    ]
 }
 
 #[derive(Debug, Default)]
@@ -74,7 +59,7 @@ async fn run(rounds: usize, prefix: impl Fn(usize) -> String) -> Sum {
     let url = format!("redis+unix://{}", server.socket().display());
     let folder = processes::folder().join(format!("sections-{}", prefix(0)));
     fs::create_dir_all(&folder).unwrap();
-    let mut children: Vec<_> = (0..PROCESSES).map(|_| Child::start("sections")).collect();
+    let mut children: Vec<_> = (0..PROCESSES).map(|_| Child::start(ROLE)).collect();
     for (process, child) in children.iter_mut().enumerate() {
         child.tell(&format!("{url} {} {}", folder.display(), prefix(process)));
         assert_eq!(child.answer().await.unwrap(), "connected");
@@ -98,7 +83,7 @@ async fn run(rounds: usize, prefix: impl Fn(usize) -> String) -> Sum {
 
 /// A second process: answers each line with the sums of its tasks for a round.
 #[tokio::main]
-async fn enter_sections() {
+pub async fn enter_sections() {
     let mut lines = std::io::stdin().lock().lines().map(Result::unwrap);
     let first = lines.next().unwrap();
     let [url, folder, prefix] = first.split(' ').collect::<Vec<_>>()[..] else { panic!("three words") };
