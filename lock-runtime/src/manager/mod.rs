@@ -102,7 +102,7 @@ impl LockManager {
     }
 
     /// Checks that the store responds, connecting first if necessary. Use it in a readiness probe; [`status`](Self::status)
-    /// returns what is known without asking the store.
+    /// returns what is known without asking the store. Of a Redis Cluster, one server that takes calls is enough.
     ///
     /// # Errors
     /// Returns the error with which an acquisition would currently fail:

@@ -299,6 +299,28 @@ pub const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
+        name: "one_dead_server_of_a_cluster_stops_every_client_from_connecting",
+        edits: &[Rust {
+            file: "backend/stores/redis/servers.rs",
+            from: "!is_served || !failure.is_retryable()",
+            to: "mutant!() || !is_served || !failure.is_retryable()",
+        }],
+        caught_by: &[
+            "servers redis_cluster::finding::a_client_connects_while_one_of_several_primaries_is_dead_or_hangs",
+        ],
+    },
+    Mutant {
+        name: "a_client_connects_to_a_cluster_of_which_one_server_refuses_it",
+        edits: &[Rust {
+            file: "backend/stores/redis/servers.rs",
+            from: "!is_served || !failure.is_retryable()",
+            to: "!is_served || !mutant!() && !failure.is_retryable()",
+        }],
+        caught_by: &[
+            "servers redis_cluster::finding::a_client_connects_while_one_of_several_primaries_is_dead_or_hangs",
+        ],
+    },
+    Mutant {
         name: "questions_for_the_table_follow_at_once",
         edits: &[Rust {
             file: "backend/kits/redis/net/cluster.rs",

@@ -8,9 +8,10 @@ use std::{
 
 use lock_runtime::{
     LockErrorKind, LockManager,
-    backend::{Credentials, RedisCluster as Store},
+    backend::{Credentials, RedisCluster as Store, ServerStatus},
 };
 use tokio::{net::TcpListener, runtime};
+use tracing::Level;
 
 use super::{LONG, connect, enters, free, name_at};
 use crate::support::{
@@ -19,7 +20,7 @@ use crate::support::{
     redis_server::RedisServer,
     resp::Value,
     stopwatch::Moment,
-    until,
+    traces, until,
     zookeeper_server::free_port,
 };
 
@@ -57,6 +58,50 @@ async fn one_server_is_enough_also_if_it_is_a_replica_or_others_in_the_url_are_d
             free(&locks, name).await.release().await.unwrap();
         }
         assert_eq!(locks.status().servers.len(), 3);
+    }
+}
+
+/// The death of one server without a replica stops no process from being started, whichever server its URL names.
+#[tokio::test]
+async fn a_client_connects_while_one_of_several_primaries_is_dead_or_hangs() {
+    crate::watch_traces();
+    for hangs in [false, true] {
+        // The others go on naming the server.
+        let cluster = RedisCluster::start(Setup { node_timeout: LONG, ..Setup::default() });
+        let [dead, near] = [0, 1].map(|number| name_at(&cluster, &cluster.members[number], "k"));
+        let url = cluster.url("", "?connect_timeout=1s");
+        if hangs {
+            cluster.members[0].server().pause();
+        } else {
+            cluster.members[0].server().kill();
+        }
+        let locks = LockManager::connect(&url).await.unwrap();
+        locks.ping().await.unwrap();
+        free(&locks, &near).await.release().await.unwrap();
+        let address = format!("127.0.0.1:{}", cluster.members[0].port);
+        let refused = locks.lock(&dead).try_acquire().await.unwrap_err();
+        assert_eq!(refused.kind(), LockErrorKind::Backend, "{refused}");
+        assert!(refused.is_retryable() && refused.to_string().contains(&address), "{refused}");
+        let shown = locks.status().servers;
+        let away = shown.iter().filter(|server| !server.is_reachable()).map(ServerStatus::address);
+        assert_eq!(away.collect::<Vec<_>>(), [&address], "{shown:?}");
+        assert_eq!(traces::outages_of(&address), [Level::WARN], "one outage");
+
+        for member in &cluster.members[1..] {
+            member.server().pause();
+        }
+        let error = locks.ping().await.unwrap_err();
+        assert!(error.kind() == LockErrorKind::Backend && error.is_retryable(), "{error}");
+        for member in &cluster.members {
+            member.server().bring_back();
+        }
+        let waiting = enters(&locks, &dead, LONG);
+        waiting.await.unwrap().1.release().await.unwrap();
+        locks.ping().await.unwrap();
+        // A server that refuses this client is an error, whatever the others answer.
+        cluster.members[2].command(&["CONFIG", "SET", "requirepass", "canary"]);
+        let error = LockManager::connect(&url).await.unwrap_err();
+        assert!(!error.is_retryable(), "{error}");
     }
 }
 

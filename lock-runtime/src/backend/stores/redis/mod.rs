@@ -169,12 +169,7 @@ impl Backend for Redis {
     }
 
     fn ping(&self) -> BoxFuture<'_, Result<(), LockError>> {
-        Box::pin(async {
-            for (_, node) in self.servers.all().await? {
-                servers::ping(&node, self.servers.is_cluster()).await.map_err(Failure::into_error)?;
-            }
-            Ok(())
-        })
+        Box::pin(self.servers.ping())
     }
 
     fn acquire(&self, request: Acquire) -> BoxFuture<'static, Result<Acquired, LockError>> {

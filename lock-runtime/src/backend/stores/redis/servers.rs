@@ -10,9 +10,9 @@ use super::{
 use crate::{
     LockError, LockKey,
     backend::{
-        ServerStatus,
+        BoxFuture, ServerStatus,
         kits::redis::{
-            batch::GroupCommit,
+            batch::{GroupCommit, join_all},
             config::Config,
             error::{Failure, Redirection},
             net::{Cluster, ClusterSettings, Connections, Server},
@@ -124,6 +124,26 @@ impl Servers {
         }
     }
 
+    /// Checks that a server answers, and in a cluster that one takes calls. The servers of a cluster are asked at the same
+    /// time. One that is away costs only the locks that it has, so the others are enough; one that refuses this client would
+    /// go on doing so, which is an error.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(crate) async fn ping(&self) -> Result<(), LockError> {
+        let nodes = self.all().await?;
+        let mut answers: Vec<_> = nodes.iter().map(|_| Ok(())).collect();
+        let calls = nodes.iter().zip(&mut answers).map(|((_, node), answer)| -> BoxFuture<'_, ()> {
+            Box::pin(async { *answer = ping(node, self.is_cluster()).await.map_err(Failure::into_error) })
+        });
+        join_all(calls.collect()).await;
+        let is_served = answers.iter().any(Result::is_ok);
+        let failures = answers.into_iter().filter_map(Result::err);
+        let counts = |failure: &LockError| !is_served || !failure.is_retryable();
+        // A refusal says more than an outage.
+        failures.filter(counts).min_by_key(LockError::is_retryable).map_or(Ok(()), Err)
+    }
+
     /// Returns the addresses of the servers of a cluster, as far as they are known.
     pub(crate) fn addresses(&self) -> Vec<String> {
         match &self.all {
@@ -165,7 +185,7 @@ impl Servers {
 ///
 /// # Cancel safety
 /// Cancel safe.
-pub(crate) async fn ping(node: &Node, is_of_cluster: bool) -> Result<(), Failure> {
+async fn ping(node: &Node, is_of_cluster: bool) -> Result<(), Failure> {
     let line = node.connections.here().await?;
     if !is_of_cluster {
         return line.connection().call::<redis::Value>(&redis::cmd("PING")).await.map(drop);
@@ -339,6 +359,7 @@ mod tests {
             addresses: HashMap::default(),
             store: "",
             consequence: "",
+            consequence_of_one: "",
         };
         let servers = Servers::cluster(settings, GroupCommit::Never).expect("valid");
         let key = LockKey::new("k").expect("valid");

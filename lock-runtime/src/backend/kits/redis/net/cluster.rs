@@ -65,9 +65,10 @@ pub(crate) struct ClusterSettings {
     pub(crate) servers: Config,
     /// Where servers are reached that announce another address.
     pub(crate) addresses: HashMap<Address, Address>,
-    /// The kind of store, and the consequence of an outage, for metrics and log.
+    /// The kind of store, and the consequences of an outage of all servers and of one, for metrics and log.
     pub(crate) store: &'static str,
     pub(crate) consequence: &'static str,
+    pub(crate) consequence_of_one: &'static str,
 }
 
 /// Creates what a store keeps for each server.
@@ -284,7 +285,8 @@ impl<N: Send + Sync + 'static> Cluster<N> {
         let info = servers.info.clone().set_addr(ConnectionAddr::Tcp(host, port));
         let config = Config { info, ..servers.clone() };
         let place = Place::watched(config, Instant::now(), Some(Arc::clone(&self.change)))?;
-        let server = Server::member(Arc::clone(&place), self.settings.store, self.settings.consequence);
+        let server =
+            Server::member(Arc::clone(&place), self.settings.store, self.settings.consequence_of_one);
         let member = Arc::new(Member {
             number: self.made.fetch_add(1, Ordering::Relaxed),
             place,

@@ -90,7 +90,14 @@ pub(super) fn from_url(url: &str) -> Result<ClusterSettings, LockError> {
         Ok(seed)
     });
     let seeds = seeds.collect::<Result<_, LockError>>()?;
-    Ok(ClusterSettings { seeds, servers, addresses, store: NAME, consequence: CONSEQUENCE })
+    Ok(ClusterSettings {
+        seeds,
+        servers,
+        addresses,
+        store: NAME,
+        consequence: CONSEQUENCE,
+        consequence_of_one: "no lock in its hash slots is granted",
+    })
 }
 
 /// Reads `announced:port=reached:port,…`.

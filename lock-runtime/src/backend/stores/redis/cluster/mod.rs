@@ -36,8 +36,9 @@ impl RedisCluster {
     ///
     /// # Errors
     /// [`InvalidOptions`](crate::LockErrorKind::InvalidOptions) if the URL is invalid,
-    /// [`Backend`](crate::LockErrorKind::Backend) if no server in the URL responds, or if a server of the cluster does not
-    /// respond or refuses this client,
+    /// [`Backend`](crate::LockErrorKind::Backend) if no server in the URL responds, if no server of the cluster takes calls, or
+    /// if one refuses this client. Servers that do not respond while others take calls are no error: the log has a warning
+    /// about each, and operations on their locks fail until they are back or replaced.
     /// [`Unsupported`](crate::LockErrorKind::Unsupported) if the URL needs a feature that is not compiled in, if a server
     /// in the URL belongs to no cluster, or if a server is unsuitable for locks (too old).
     ///
