@@ -2,7 +2,7 @@
 
 use std::{error::Error, fmt, sync::Arc, time::Duration};
 
-use crate::{LockHolder, LockKey};
+use crate::{LockHolder, LockKey, backend::FindingCode};
 
 /// The kind of a [`LockError`]; the error's message has the details.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -74,6 +74,7 @@ struct Inner {
     advice: Option<Duration>,
     permanent: bool,
     holder: Option<Arc<LockHolder>>,
+    fault: Option<FindingCode>,
     source: Option<Arc<dyn Error + Send + Sync>>,
 }
 
@@ -89,6 +90,7 @@ impl LockError {
             advice: None,
             permanent: false,
             holder: None,
+            fault: None,
             source: None,
         }))
     }
@@ -150,6 +152,13 @@ impl LockError {
     #[must_use]
     pub fn with_source(mut self, source: impl Error + Send + Sync + 'static) -> Self {
         self.0.source = Some(Arc::new(source));
+        self
+    }
+
+    /// Names the fault of the store's configuration that is the reason.
+    #[must_use]
+    pub fn with_fault(mut self, fault: FindingCode) -> Self {
+        self.0.fault = Some(fault);
         self
     }
 
@@ -223,6 +232,13 @@ impl LockError {
     #[must_use]
     pub fn is_permanent(&self) -> bool {
         self.0.permanent
+    }
+
+    /// Returns the fault of the store's configuration that is the reason, if it is known, as an
+    /// [examination](crate::LockManager::examine) calls it.
+    #[must_use]
+    pub fn fault(&self) -> Option<FindingCode> {
+        self.0.fault
     }
 
     /// Returns the cause, even if its text is part of the message.

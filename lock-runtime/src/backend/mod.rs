@@ -34,6 +34,8 @@ mod capabilities;
     allow(dead_code, unused_imports, reason = "a store need not use all of it")
 )]
 mod common;
+mod examination;
+mod finding;
 mod hand_over;
 mod kits;
 mod lock_id;
@@ -48,6 +50,8 @@ pub use self::common::credentials::Credentials;
 pub use self::stores::*;
 pub use self::{
     capabilities::{Capabilities, Mode, Modes},
+    examination::{ClockOffset, Examination, Examined, RoundTrips, ServerReport},
+    finding::{Finding, FindingCode, Severity},
     hand_over::HandOver,
     operate::{LockState, Operate, Page, RevocationNotifier, Revoke, Revoked, Scan},
     reports::{LossNotifier, Progress},

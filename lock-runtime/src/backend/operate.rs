@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use super::{BoxFuture, Mode};
+use super::{BoxFuture, Examination, Examined, Mode};
 use crate::{FencingToken, LockError, LockHolder, LockKey, LockWaiter, key::MAX_KEY_BYTES};
 
 /// A store that can show its locks to operators, and take them from their holders.
@@ -43,6 +43,20 @@ pub trait Operate: Send + Sync {
     /// # Cancel safety
     /// May be dropped at any time. A request that was already sent may still be applied.
     fn revoke<'a>(&'a self, revoke: &'a Revoke) -> BoxFuture<'a, Result<Revoked, LockError>>;
+
+    /// Examines the servers: what they report of themselves, and which of it would bite the users of the locks. The
+    /// default is nothing.
+    ///
+    /// A question that the user may not ask is no failure, but a finding
+    /// ([`Unread`](super::FindingCode::Unread)). The library compares the clocks and judges the round trips of the reports,
+    /// so a store only measures them.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any time; nothing is changed.
+    fn examine<'a>(&'a self, examination: &'a Examination) -> BoxFuture<'a, Result<Examined, LockError>> {
+        let _ = examination;
+        Box::pin(std::future::ready(Ok(Examined::default())))
+    }
 }
 
 /// The state of a lock in its store, at one moment.

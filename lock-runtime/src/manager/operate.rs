@@ -7,6 +7,7 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use futures_core::Stream;
@@ -14,7 +15,7 @@ use futures_core::Stream;
 use super::LockManager;
 use crate::{
     FencingToken, LockError, LockErrorKind, LockKey,
-    backend::{Backend, BoxFuture, LockState, Operate, Page, Revoke, Revoked, Scan},
+    backend::{Backend, BoxFuture, Examination, Examined, LockState, Operate, Page, Revoke, Revoked, Scan},
     key::IntoLockKey,
     sync::SyncFuture,
 };
@@ -152,6 +153,42 @@ impl LockManager {
         token: impl Into<Option<FencingToken>>,
     ) -> Result<bool, LockError> {
         self.take(key, token.into(), true).await
+    }
+
+    /// Examines the servers of the store: what they report of themselves, and what would bite the users of locks with
+    /// this `ttl`, each with its remedy. The page [`distlock`](crate::docs::distlock#distlock-doctor) has the meanings of the
+    /// findings; `distlock doctor` also tries whether the locks exclude each other.
+    ///
+    /// The call connects to each server, asks for settings and figures, and measures the round trips of some calls. It
+    /// changes nothing. A question that the user may not ask is a finding, too. The examination takes as long as the servers
+    /// take to answer, within the time limits of the store for each call.
+    ///
+    /// # Errors
+    /// * [`Unsupported`](LockErrorKind::Unsupported) if the store has no part for operators, or in a forked child;
+    /// * as from [`ping`](Self::ping) if the store cannot be used at all. [`LockError::fault`] names the reason, if it is a
+    ///   known fault of the configuration.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    ///
+    /// # Example
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), lock_runtime::LockError> {
+    /// # let locks = lock_runtime::LockManager::connect("memory:").await?;
+    /// let examined = locks.examine(std::time::Duration::from_secs(30)).await?;
+    /// for finding in &examined.findings {
+    ///     println!("{finding}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn examine(&self, ttl: Duration) -> Result<Examined, LockError> {
+        let examination = Examination::new(Arc::clone(&self.prefix), ttl);
+        let store = self.operated()?;
+        let mut examined = operate(&*store)?.examine(&examination).await?;
+        examined.judge(ttl);
+        Ok(examined)
     }
 
     async fn take(

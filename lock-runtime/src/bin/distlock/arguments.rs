@@ -4,11 +4,11 @@ use std::{ffi::OsString, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum, builder::NonEmptyStringValueParser};
 use clap_complete::Shell;
-use lock_runtime::__private::duration;
+use lock_runtime::{__private::duration, backend::FindingCode};
 
 use crate::exit;
 
-/// Runs programs under a distributed lock, and shows and revokes locks.
+/// Runs programs under a distributed lock, shows and revokes locks, and examines their store.
 ///
 /// The store of the locks is in the environment variable `LOCK_URL`, as in `redis://host:6379`, or after `--url`.
 #[derive(Debug, Parser)]
@@ -47,6 +47,11 @@ pub(crate) enum Action {
     ///
     /// The holder is told to stop, and the lock is free when the holder has released it, or when its deadline has passed.
     Revoke(RevokeArguments),
+    /// Examines the store: what would bite the users of its locks, each with its remedy.
+    ///
+    /// The doctor also tries whether the locks exclude each other, with a lock of its own: two clients, a renewal, a hand-over,
+    /// and a release by another client, which must be refused.
+    Doctor(DoctorArguments),
     /// Writes a script that completes the arguments in a shell.
     Completion {
         /// The shell.
@@ -145,6 +150,26 @@ pub(crate) struct RevokeArguments {
     /// Write a line of JSON.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DoctorArguments {
+    /// The `ttl` of the locks that are going to be used; 30s by default, or the longest that the store allows.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub(crate) ttl: Option<Duration>,
+    /// A finding that is neither shown nor counted, such as `persistence`; may be repeated.
+    #[arg(long, value_name = "CODE", value_parser = code)]
+    pub(crate) ignore: Vec<FindingCode>,
+    /// Write a line of JSON for each server and for each finding.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn code(text: &str) -> Result<FindingCode, String> {
+    FindingCode::from_name(text).ok_or_else(|| {
+        let names = FindingCode::ALL.iter().map(|code| code.name()).collect::<Vec<_>>();
+        format!("the findings are {}", names.join(", "))
+    })
 }
 
 /// A fencing token, unless the holder has none.

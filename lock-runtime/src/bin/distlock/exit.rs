@@ -2,11 +2,12 @@
 
 use lock_runtime::{LockError, LockErrorKind};
 
-/// An exit number of `distlock` itself. The numbers from 117 on differ from the numbers of shells: 126 and 127 (a command that
+/// An exit number of `distlock` itself. The numbers from 116 on differ from the numbers of shells: 126 and 127 (a command that
 /// cannot be executed or found), and 128 and a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     NotRevoked,
+    Danger,
     Held,
     Lost,
     Store,
@@ -16,8 +17,9 @@ pub(crate) enum Exit {
 }
 
 impl Exit {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::NotRevoked,
+        Self::Danger,
         Self::Held,
         Self::Lost,
         Self::Store,
@@ -29,6 +31,7 @@ impl Exit {
     pub(crate) const fn code(self) -> u8 {
         match self {
             Self::NotRevoked => 1,
+            Self::Danger => 116,
             Self::Held => 117,
             Self::Lost => 118,
             Self::Store => 119,
@@ -41,6 +44,7 @@ impl Exit {
     const fn meaning(self) -> &'static str {
         match self {
             Self::NotRevoked => "`revoke`: the lock is not held with this fencing token",
+            Self::Danger => "`doctor`: there is a danger",
             Self::Held => "`run`: the lock was still held at the end of the wait, so the command did not run",
             Self::Lost => "`run`: the lock was lost, and the command was ended",
             Self::Store => "the store could not be reached, or refused the request",

@@ -1,4 +1,5 @@
-//! `distlock`, the command line of lock-runtime: runs a program under a lock, and shows and revokes locks.
+//! `distlock`, the command line of lock-runtime: runs a program under a lock, shows and revokes locks, and
+//! examines stores.
 //!
 //! The page [`docs::distlock`](lock_runtime::docs::distlock) is for its users. The process that the user starts
 //! ([`run`]) holds the lock. The *keeper*, a second process of the same program ([`keeper`]), is the parent of the
@@ -10,6 +11,8 @@ mod arguments;
 mod children;
 #[cfg(unix)]
 mod clock;
+#[cfg(unix)]
+mod doctor;
 #[cfg(unix)]
 mod exit;
 #[cfg(unix)]
@@ -25,11 +28,15 @@ mod program;
 #[cfg(unix)]
 mod run;
 #[cfg(unix)]
+mod runtime;
+#[cfg(unix)]
 mod say;
 #[cfg(unix)]
 mod signals;
 #[cfg(unix)]
 mod store;
+#[cfg(unix)]
+mod style;
 #[cfg(unix)]
 mod wire;
 
@@ -59,6 +66,7 @@ fn main() -> std::process::ExitCode {
                 Action::List(options) => operate::list(&store, &options),
                 Action::Watch(options) => operate::watch(&store, &options),
                 Action::Revoke(options) => operate::revoke(&store, &options),
+                Action::Doctor(options) => doctor::doctor(&store, &options),
                 Action::Completion { shell } => pages::completion(shell),
                 Action::Man => pages::man(),
             },

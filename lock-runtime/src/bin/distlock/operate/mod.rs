@@ -4,7 +4,6 @@ mod table;
 
 use std::{
     fmt::Write as _,
-    future::Future,
     io::{IsTerminal as _, stdout},
     time::{Duration, SystemTime},
 };
@@ -14,12 +13,14 @@ use lock_runtime::{
     backend::LockState,
 };
 
-use self::table::{Style, Table, clean};
+use self::table::Table;
 use crate::{
     arguments::{ListArguments, RevokeArguments, ShowArguments, StoreArguments, Token, WatchArguments},
     exit::{Exit, Failure},
     pages::{print, write},
+    runtime::block_on,
     say, store,
+    style::{Style, clean},
 };
 
 /// Upper bound on the locks of a list whose waiters are asked for: a scan does not show them on each store, and each
@@ -29,14 +30,6 @@ const MAX_INSPECTED: usize = 100;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The shortest pause between two looks.
 const MIN_PAUSE: Duration = Duration::from_millis(100);
-
-fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Failure::new(Exit::Internal, format!("no runtime: {error}")))?;
-    let result = runtime.block_on(future);
-    runtime.shutdown_background();
-    result
-}
 
 pub(crate) fn show(store: &StoreArguments, options: &ShowArguments) -> Result<u8, Failure> {
     let locks = store::open(store)?;

@@ -1,33 +1,6 @@
 //! Text in columns.
 
-use std::io::{IsTerminal as _, stdout};
-
-/// Whether the output has colours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Style {
-    Plain,
-    Coloured,
-}
-
-impl Style {
-    /// Colours are for a terminal, unless `NO_COLOR` is set (no-color.org).
-    pub(super) fn of_stdout() -> Self {
-        let is_wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        if is_wanted && stdout().is_terminal() { Self::Coloured } else { Self::Plain }
-    }
-
-    pub(super) fn strong(self, text: &str) -> String {
-        match self {
-            Self::Plain => text.to_owned(),
-            Self::Coloured => format!("\x1b[1m{text}\x1b[0m"),
-        }
-    }
-}
-
-/// Returns a text without control characters: a terminal would obey the sequences that another client has written.
-pub(super) fn clean(text: &str) -> String {
-    text.chars().map(|character| if character.is_control() { '\u{fffd}' } else { character }).collect()
-}
+use crate::style::{Style, clean};
 
 /// Rows of cells.
 pub(super) struct Table<const N: usize> {
