@@ -2,7 +2,7 @@
 
 use std::{error::Error, fmt, sync::Arc, time::Duration};
 
-use crate::{LockHolder, LockKey, backend::FindingCode};
+use crate::{LockHolder, LockKey, finding::FindingCode};
 
 /// The kind of a [`LockError`]; the error's message has the details.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -124,6 +124,7 @@ mod background;
 mod caller;
 mod engine;
 mod error;
+mod finding;
 mod guard;
 mod hash;
 mod holder;

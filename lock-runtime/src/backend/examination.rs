@@ -5,10 +5,8 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use super::{
-    Instant,
-    finding::{Finding, FindingCode},
-};
+use super::Instant;
+use crate::finding::{Finding, FindingCode};
 
 /// Number of round trips that an examination measures for each server.
 const ROUND_TRIPS: usize = 10;

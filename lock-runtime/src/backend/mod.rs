@@ -35,7 +35,6 @@ mod capabilities;
 )]
 mod common;
 mod examination;
-mod finding;
 mod hand_over;
 mod kits;
 mod lock_id;
@@ -46,12 +45,13 @@ pub(crate) mod stores;
 
 #[cfg(any(feature = "postgres", feature = "redis"))]
 pub use self::common::credentials::Credentials;
+#[allow(unused_imports, reason = "a build may have no store with a server")]
+pub(crate) use self::examination::measure;
 #[allow(unused_imports, unreachable_pub, reason = "all of them may be compiled out")]
 pub use self::stores::*;
 pub use self::{
     capabilities::{Capabilities, Mode, Modes},
     examination::{ClockOffset, Examination, Examined, RoundTrips, ServerReport},
-    finding::{Finding, FindingCode, Severity},
     hand_over::HandOver,
     operate::{LockState, Operate, Page, RevocationNotifier, Revoke, Revoked, Scan},
     reports::{LossNotifier, Progress},
@@ -64,6 +64,7 @@ pub(crate) use self::{
     operate::RenewsEarly,
     reports::{Loss, Reporter, Reports},
 };
+pub use crate::finding::{Finding, FindingCode, Severity};
 pub use crate::time::{clock::Instant, deadline::valid_until};
 
 /// A boxed future. The methods of the traits return boxed futures because [`Backend`] is used as a trait object.

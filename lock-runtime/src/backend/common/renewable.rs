@@ -11,5 +11,6 @@ pub(in crate::backend) fn cannot_renew(error: &LockError, is_full: bool) -> Lock
     let kind = if is_full { LockErrorKind::Overloaded } else { error.kind() };
     let message = format!("the lock could not be renewed, so it is not granted: {}", error.message());
     let explained = LockError::new(kind, message).with_source(error.clone());
+    let explained = error.fault().into_iter().fold(explained, LockError::with_fault);
     if error.is_permanent() { explained.into_permanent() } else { explained }
 }

@@ -7,7 +7,7 @@ use redis::{ErrorKind, RedisError, ServerErrorKind};
 use super::{format, slot::Slot};
 #[cfg(feature = "tls")]
 use crate::backend::common::tls::{self, Certificates, Look};
-use crate::{FencingToken, LockError, LockErrorKind};
+use crate::{FencingToken, LockError, LockErrorKind, backend::FindingCode};
 
 /// The messages about a Sentinel and about a node of a cluster.
 pub(crate) const SENTINEL: &str = "the server is a Redis Sentinel, which keeps no locks; the URL must lead to the primary that it \
@@ -203,8 +203,36 @@ fn words(detail: &str) -> String {
     words.join(" ").trim_end_matches([',', ':', '.']).to_owned()
 }
 
+/// Returns the fault of the configuration that an error shows.
+fn fault(error: &RedisError) -> Option<FindingCode> {
+    let detail = error.detail().unwrap_or_default();
+    match error.kind() {
+        _ if is_no_permission(error) => Some(FindingCode::Rights),
+        // An operator has switched the command off for all users.
+        _ if DISABLED_COMMAND_TEXTS.iter().any(|text| detail.contains(text)) => Some(FindingCode::Rights),
+        _ if not_fit(error).is_some() => Some(FindingCode::Topology),
+        _ if Refusal::of(error) == Refusal::ReadOnly => Some(FindingCode::ReadOnly),
+        _ if error.code() == Some("OOM") || detail.contains("OOM") => Some(FindingCode::Memory),
+        ErrorKind::RESP3NotSupported => Some(FindingCode::Version),
+        _ => match error.code()? {
+            "MISCONF" => Some(FindingCode::Persistence),
+            "NOREPLICAS" => Some(FindingCode::Replicas),
+            _ => None,
+        },
+    }
+}
+
 /// Explains a failure and its remedy, with the driver's error as the source.
 pub(crate) fn explain(error: RedisError) -> LockError {
+    let fault = fault(&error);
+    let explained = in_words(error);
+    match fault {
+        Some(fault) => explained.with_fault(fault),
+        None => explained,
+    }
+}
+
+fn in_words(error: RedisError) -> LockError {
     let is_no_lock = |text: &str| text.contains("WRONGTYPE");
     if error.code().is_some_and(is_no_lock) || error.detail().is_some_and(is_no_lock) {
         let message = "a key with the lock's name exists and is not a lock; choose another name or prefix";
@@ -313,9 +341,12 @@ pub(super) fn cannot_connect(address: &str, error: RedisError) -> LockError {
 /// run one of its commands.
 pub(crate) fn no_permission(error: &LockError) -> Option<&str> {
     let cause = error.cause().and_then(|cause| cause.downcast_ref::<RedisError>())?;
-    let detail = cause.detail().unwrap_or_default();
-    let is_refused = cause.kind() == ErrorKind::Server(ServerErrorKind::NoPerm);
-    (is_refused || detail.contains("The user executing the script can't")).then_some(detail)
+    is_no_permission(cause).then(|| cause.detail().unwrap_or_default())
+}
+
+fn is_no_permission(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm)
+        || error.detail().is_some_and(|detail| detail.contains("The user executing the script can't"))
 }
 
 /// Returns whether no connection was made because the server allows no more clients.

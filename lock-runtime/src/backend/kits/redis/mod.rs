@@ -7,4 +7,5 @@ pub(crate) mod foreign;
 pub(crate) mod format;
 pub(crate) mod lua;
 pub(crate) mod net;
+pub(crate) mod rights;
 pub(crate) mod slot;

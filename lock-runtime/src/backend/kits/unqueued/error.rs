@@ -49,7 +49,10 @@ fn joined(all: usize, errors: &[(&str, LockError)]) -> LockError {
     let message = format!("{count} of {all} nodes cannot be used, and {needed} must agree ({causes})");
     let message = [&[message.as_str()], &remedies[..]].concat().join(". ");
     let ends_wait = too_many(&|error| is_permanent(error) || is_full(error));
-    LockError::new(if ends_wait { LockErrorKind::Overloaded } else { LockErrorKind::Backend }, message)
+    let joined =
+        LockError::new(if ends_wait { LockErrorKind::Overloaded } else { LockErrorKind::Backend }, message);
+    let fault = errors.iter().find_map(|(_, error)| error.fault());
+    fault.into_iter().fold(joined, LockError::with_fault)
 }
 
 #[cfg(test)]

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use crate::{LockError, LockErrorKind, backend::kits::redis::net::fitness};
+use crate::{
+    LockError, LockErrorKind,
+    backend::{FindingCode, kits::redis::net::fitness},
+};
 
 /// Time that a node without its data must have run, in addition to the longest lease, before it votes. The margin
 /// covers the lead of the fences over the nodes' time, and small differences between the nodes' clocks.
@@ -56,7 +59,7 @@ impl ServerFacts {
             "Redis at {address} has `{setting}`, so it may forget locks: remove `durable=true`, or set `appendonly yes` \
              and `appendfsync always` on every node"
         );
-        Some(LockError::new(LockErrorKind::InvalidOptions, message))
+        Some(LockError::new(LockErrorKind::InvalidOptions, message).with_fault(FindingCode::Durable))
     }
 }
 
@@ -71,7 +74,7 @@ impl FleetSettings {
                 "Redis at {address} has no vote, because it does not answer INFO: it may be the server of another node, \
                  and may have forgotten locks. Allow its user the command INFO"
             );
-            return Some(LockError::backend(message).into_permanent());
+            return Some(LockError::backend(message).into_permanent().with_fault(FindingCode::NoVote));
         }
         if self.durable {
             return shown.belies_durable(address);
@@ -86,7 +89,7 @@ impl FleetSettings {
                  `appendfsync always`)",
                 Duration::from_secs(left.as_secs() + 1)
             );
-            LockError::backend(message)
+            LockError::backend(message).with_fault(FindingCode::NoVote)
         })
     }
 

@@ -7,6 +7,7 @@
 mod attempt;
 mod claim;
 mod error;
+mod examine;
 mod fleet;
 mod held;
 mod hold;
@@ -29,6 +30,7 @@ mod watch;
 pub(in crate::backend) use self::shared::Shared;
 pub(crate) use self::{
     attempt::acquire,
+    examine::examine,
     fleet::FleetSettings,
     nodes::Nodes,
     operate::{inspect, revoke},

@@ -23,7 +23,7 @@ use super::{
 use crate::{
     LockError,
     backend::{
-        BoxFuture,
+        BoxFuture, FindingCode,
         common::settings::invalid,
         kits::redis::{
             batch::{Batcher, GroupCommit, SendBatch},
@@ -104,7 +104,8 @@ impl NodeService {
                 "Redis at {} is the server of another node of this Redlock under another address; each node must be a \
                  server of its own",
                 self.address
-            )));
+            ))
+            .with_fault(FindingCode::SameServer));
         }
         servers.push((self.number, Arc::downgrade(connection), run_id.into()));
         Ok(())
@@ -156,10 +157,18 @@ impl NodeService {
         if !kind.has_limit() {
             return Ok(());
         }
-        let now = Instant::now();
-        let age = now.saturating_duration_since(line.opened);
-        let refusal = self.rules.and_then(|rules| rules.refuse(&line.shown, age, &self.address));
-        refusal.map_or(Ok(()), |error| Err(Failure::Refused(error)))
+        self.lacks_vote(line).map_or(Ok(()), |error| Err(Failure::Refused(error)))
+    }
+
+    /// Returns the reason why the node has no vote, if it has none.
+    pub(super) fn lacks_vote(&self, line: &Line) -> Option<LockError> {
+        let age = Instant::now().saturating_duration_since(line.opened);
+        self.rules?.refuse(&line.shown, age, &self.address)
+    }
+
+    /// Returns the warning to the operator about the node, if there is one.
+    pub(super) fn warning(&self, line: &Line) -> Option<String> {
+        self.rules?.warning(&line.shown, &self.address)
     }
 }
 

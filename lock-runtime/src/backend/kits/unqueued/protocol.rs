@@ -7,7 +7,7 @@ use redis::{Cmd, Value};
 use super::sighting::Sighting;
 use crate::{
     FencingToken, LockKey, OwnerToken,
-    backend::{Mode, kits::redis::net::Script},
+    backend::{Mode, Severity, kits::redis::net::Script},
 };
 
 /// A question to a node about one lock.
@@ -95,6 +95,11 @@ pub(crate) trait Protocol: fmt::Debug + Send + Sync + 'static {
     /// Returns the channel on which the revocations of all locks under a prefix are announced; the name ends with
     /// [`REVOCATIONS`].
     fn revocations(&self, prefix: &str) -> String;
+
+    /// Returns how bad it is if the server forgets its locks, and what follows; `None` if the rules for votes take care.
+    fn if_forgotten(&self) -> Option<(Severity, &'static str)> {
+        None
+    }
 
     /// Returns the consequence of a server's outage, for the log.
     fn outage_means(&self) -> &'static str;

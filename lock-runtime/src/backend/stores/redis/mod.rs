@@ -3,6 +3,7 @@
 mod attempt;
 pub mod cluster;
 mod config;
+mod examine;
 mod hold;
 mod names;
 mod node;

@@ -3,7 +3,7 @@
 use redis::{Cmd, FromRedisValue};
 
 use super::{
-    Redis, names, of_wrong_type,
+    Redis, examine, names, of_wrong_type,
     queue::{self, scripts},
     servers::{Again, Node},
     shown::{self, Shown},
@@ -11,7 +11,7 @@ use super::{
 use crate::{
     LockError, LockErrorKind, LockKey,
     backend::{
-        BoxFuture, LockState, Operate, Page, Revoke, Revoked, Scan,
+        BoxFuture, Examination, Examined, LockState, Operate, Page, Revoke, Revoked, Scan,
         common::cold::cold,
         kits::redis::{
             batch::join_all,
@@ -93,6 +93,10 @@ impl Operate for Redis {
             }
             Ok(Page::new(locks, next))
         })
+    }
+
+    fn examine<'a>(&'a self, examination: &'a Examination) -> BoxFuture<'a, Result<Examined, LockError>> {
+        Box::pin(examine::examine(&self.servers, examination))
     }
 
     fn revoke<'a>(&'a self, revoke: &'a Revoke) -> BoxFuture<'a, Result<Revoked, LockError>> {

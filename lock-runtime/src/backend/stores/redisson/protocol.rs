@@ -13,7 +13,7 @@ use redis::{Cmd, RedisWrite, Value};
 use crate::{
     FencingToken, LockKey, OwnerToken,
     backend::{
-        Mode,
+        Mode, Severity,
         kits::{
             redis::{
                 format,
@@ -107,6 +107,16 @@ impl RLock {
 impl Protocol for RLock {
     fn store(&self) -> &'static str {
         NAME
+    }
+
+    fn if_forgotten(&self) -> Option<(Severity, &'static str)> {
+        Some(match self.fences {
+            FenceSource::Clock => (
+                Severity::Warning,
+                "and two clients can then hold one lock until the first one renews its lease",
+            ),
+            FenceSource::Counter => (Severity::Danger, "and the fencing tokens then begin at 1 again"),
+        })
     }
 
     fn script(&self, kind: Kind) -> Option<&'static Script> {

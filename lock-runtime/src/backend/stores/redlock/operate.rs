@@ -3,7 +3,9 @@
 use super::Redlock;
 use crate::{
     LockError, LockKey,
-    backend::{BoxFuture, LockState, Operate, Page, Revoke, Revoked, Scan, kits::unqueued},
+    backend::{
+        BoxFuture, Examination, Examined, LockState, Operate, Page, Revoke, Revoked, Scan, kits::unqueued,
+    },
 };
 
 impl Operate for Redlock {
@@ -13,6 +15,10 @@ impl Operate for Redlock {
 
     fn scan<'a>(&'a self, scan: &'a Scan) -> BoxFuture<'a, Result<Page, LockError>> {
         Box::pin(unqueued::scan(&self.shared, scan))
+    }
+
+    fn examine<'a>(&'a self, examination: &'a Examination) -> BoxFuture<'a, Result<Examined, LockError>> {
+        Box::pin(unqueued::examine(&self.shared, examination))
     }
 
     fn revoke<'a>(&'a self, revoke: &'a Revoke) -> BoxFuture<'a, Result<Revoked, LockError>> {

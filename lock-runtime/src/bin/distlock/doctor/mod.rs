@@ -6,14 +6,14 @@ mod trial;
 use std::time::Duration;
 
 use lock_runtime::{
-    LockError, LockErrorKind, LockManager,
-    backend::{Examined, Finding, FindingCode},
+    LockError, LockManager,
+    backend::{Examined, Finding},
 };
 use tokio::time::timeout;
 
 use self::{
-    report::Report,
-    trial::{Proof, Trial},
+    report::{Report, has_danger},
+    trial::Trial,
 };
 use crate::{
     arguments::{DoctorArguments, StoreArguments},
@@ -53,8 +53,13 @@ async fn examine(ours: &LockManager, theirs: &LockManager, ttl: Duration) -> Res
     };
     // What locks need beyond what the examination asks for.
     if let Err(error) = ours.ping().await {
-        let Report { examined: of_ping, proofs } = refused(error)?;
-        return Ok(Report { examined: joined(examined, of_ping.findings), proofs });
+        let found = match refused(error) {
+            Ok(report) => report.examined.findings,
+            // The examination says why.
+            Err(_) if has_danger(&examined) => Vec::new(),
+            Err(failure) => return Err(failure),
+        };
+        return Ok(Report { examined: joined(examined, found), proofs: Vec::new() });
     }
     let Trial { proofs, finding } = trial::run(ours, theirs, ttl).await;
     Ok(Report { examined: joined(examined, finding.into_iter().collect()), proofs })
@@ -79,13 +84,4 @@ fn refused(error: LockError) -> Result<Report, Failure> {
     let mut examined = Examined::default();
     examined.findings.push(Finding::danger(fault, error.to_string(), ""));
     Ok(Report { examined, proofs: Vec::new() })
-}
-
-/// Returns the finding for a step of the trial that failed.
-fn failed(step: Proof, error: &LockError) -> Finding {
-    let code = match error.kind() {
-        LockErrorKind::Lost => FindingCode::Slow,
-        _ => error.fault().unwrap_or(FindingCode::Unreachable),
-    };
-    Finding::danger(code, format!("the trial could not {}: {error}", step.aim()), "")
 }

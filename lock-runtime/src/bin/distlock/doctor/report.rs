@@ -7,7 +7,7 @@ use lock_runtime::{
     backend::{Examined, Finding, FindingCode, ServerReport, Severity},
 };
 
-use super::Proof;
+use super::trial::Proof;
 use crate::style::{Style, clean};
 
 /// What was found, and what the trial has proved.
@@ -26,7 +26,7 @@ impl Report {
     }
 
     pub(super) fn has_danger(&self) -> bool {
-        self.examined.findings.iter().any(|finding| finding.severity >= Severity::Danger)
+        has_danger(&self.examined)
     }
 
     pub(super) fn in_words(&self, style: Style) -> String {
@@ -61,6 +61,11 @@ impl Report {
         }
         text
     }
+}
+
+/// Returns whether a finding is a danger.
+pub(super) fn has_danger(examined: &Examined) -> bool {
+    examined.findings.iter().any(|finding| finding.severity >= Severity::Danger)
 }
 
 fn in_words(finding: &Finding, style: Style) -> String {

@@ -12,8 +12,6 @@ use lock_runtime::{
 };
 use tokio::time::sleep;
 
-use super::failed;
-
 /// The longest `ttl` of the trial, and the longest hold of a session's lock: a trial should not take long.
 const LONGEST: Duration = Duration::from_secs(3);
 /// Upper bound on the wait of a hand-over. A client that is not notified asks within a second or two.
@@ -101,25 +99,26 @@ async fn tried(
     };
     proofs.push(Proof::Acquired);
 
-    let refused = async |guard: &LockGuard, when: &str| match lock(theirs, Duration::ZERO).acquire().await {
-        // A lock that is lost by its deadline may be granted again.
-        Ok(_) if !guard.is_valid() => Ok(()),
-        Ok(_) => {
-            Err(exclusion(format!("{when}, a second client was granted the lock that the first one had")))
+    let refused = async |guard: &LockGuard, when: &str| {
+        let deadline = Instant::now() + guard.remaining();
+        match lock(theirs, Duration::ZERO).acquire().await {
+            // A lock that is lost by its deadline may be granted again.
+            Ok(_) if !guard.is_valid() => lost(guard, deadline),
+            Ok(_) => {
+                Err(exclusion(format!("{when}, a second client was granted the lock that the first one had")))
+            }
+            Err(error) if is_held(&error) => lost(guard, deadline),
+            Err(error) => Err(failed(Proof::Excluded, &error)),
         }
-        Err(error) if is_held(&error) => Ok(()),
-        Err(error) => Err(failed(Proof::Excluded, &error)),
     };
     refused(&first, "after the grant").await?;
-    still_held(&first)?;
     proofs.push(Proof::Excluded);
 
-    // The fencing token is another one than the holder's.
-    let foreign = FencingToken::from_number(first.fencing_token().get() + 1);
+    // The token is that of no grant in the holder's process, whose next tokens are close to the first one.
+    let foreign = FencingToken::from_number(first.fencing_token().get() / 2);
     match theirs.revoke_by_force(&key, foreign).await {
         Ok(false) => {
             refused(&first, "after a release by another client").await?;
-            still_held(&first)?;
             proofs.push(Proof::Protected);
         }
         Ok(true) => return Err(exclusion("a client without the holder's fencing token could free the lock")),
@@ -130,7 +129,6 @@ async fn tried(
 
     renewed(&first, ttl).await?;
     refused(&first, "after a renewal").await?;
-    still_held(&first)?;
     proofs.push(Proof::Renewed);
 
     handed_over(first, lock(theirs, LONGEST_HAND_OVER).acquire(), proofs).await
@@ -150,10 +148,10 @@ async fn renewed(guard: &LockGuard, ttl: Duration) -> Result<(), Finding> {
             deadline = Instant::now() + guard.remaining();
         }
     }
-    still_held(guard)
+    lost(guard, deadline)
 }
 
-/// A lock that is lost at its deadline is protected; before its deadline, it was not.
+/// Returns the finding if the lock is lost: at its deadline it is protected, and before its deadline it was not.
 fn lost(guard: &LockGuard, deadline: Instant) -> Result<(), Finding> {
     let early = deadline.saturating_duration_since(Instant::now());
     match guard.ensure_valid() {
@@ -161,11 +159,6 @@ fn lost(guard: &LockGuard, deadline: Instant) -> Result<(), Finding> {
         Err(error) => Err(exclusion(format!("the lock was lost {early:.1?} before its deadline: {error}"))),
         Ok(()) => Ok(()),
     }
-}
-
-/// The steps before this one may have taken so long that the deadline has passed.
-fn still_held(guard: &LockGuard) -> Result<(), Finding> {
-    guard.ensure_valid().map_err(|error| too_slow(&error))
 }
 
 fn too_slow(error: &LockError) -> Finding {
@@ -222,6 +215,15 @@ async fn handed_over(
     next.release().await.map_err(|error| failed(Proof::Released, &error))?;
     proofs.push(Proof::Released);
     Ok(())
+}
+
+/// Returns the finding for a step of the trial that failed.
+fn failed(step: Proof, error: &LockError) -> Finding {
+    let code = match error.kind() {
+        LockErrorKind::Lost => FindingCode::Slow,
+        _ => error.fault().unwrap_or(FindingCode::Unreachable),
+    };
+    Finding::danger(code, format!("the trial could not {}: {error}", step.aim()), "")
 }
 
 fn is_held(error: &LockError) -> bool {

@@ -185,7 +185,7 @@ impl Connection {
     }
 
     /// Returns the address of the server, without credentials.
-    pub(super) fn address(&self) -> String {
+    pub(crate) fn address(&self) -> String {
         self.place.config().address()
     }
 

@@ -189,13 +189,15 @@ impl<S: Service> Connections<S> {
     fn judge(&self, info: &str, address: &str, for_renewals: bool) -> Result<(), LockError> {
         // With `min_replicas`, a primary without replicas grants and renews no lock.
         let alone = self.server.named_by().may_fail_over() && self.server.config().min_replicas == 0;
-        let danger = fitness::danger(info, address, alone);
+        let faults = fitness::faults(info, alone);
+        let danger = fitness::danger(&faults, address);
         if let Some(danger) = &danger
             && self.server.config().strict
             && !for_renewals
         {
             let message = format!("{danger} (refused because of `strict`)");
-            return Err(LockError::backend(message));
+            let error = LockError::backend(message);
+            return Err(faults.iter().fold(error, |error, fault| error.with_fault(fault.code)));
         }
         if info.is_empty() {
             return Ok(());

@@ -8,7 +8,10 @@ use super::{
     super::error::{CLUSTER, SENTINEL},
     topology::NamedBy,
 };
-use crate::{LockError, LockErrorKind};
+use crate::{
+    LockError, LockErrorKind,
+    backend::{Finding, FindingCode, Severity},
+};
 
 /// The oldest version with all that the scripts need, which includes `SET … GET`.
 const OLDEST: (u64, u64) = (6, 2);
@@ -25,12 +28,19 @@ pub(super) fn check_server(
     if let (Some(Some(major)), Some(Some(minor))) = (numbers.next(), numbers.next())
         && (major, minor) < OLDEST
     {
-        return Err(unsupported(format!("Redis at {address} is version {version}; 6.2 or later is needed")));
+        return Err(unsupported(format!("Redis at {address} is version {version}; 6.2 or later is needed"))
+            .with_fault(FindingCode::Version));
     }
     match field("mode").as_deref() {
-        Some("sentinel") => return Err(unsupported(format!("Redis at {address}: {SENTINEL}"))),
+        Some("sentinel") => {
+            return Err(
+                unsupported(format!("Redis at {address}: {SENTINEL}")).with_fault(FindingCode::Topology)
+            );
+        }
         Some("cluster") if named_by != NamedBy::Cluster => {
-            return Err(unsupported(format!("Redis at {address}: {CLUSTER}")));
+            return Err(
+                unsupported(format!("Redis at {address}: {CLUSTER}")).with_fault(FindingCode::Topology)
+            );
         }
         _ => {}
     }
@@ -42,47 +52,101 @@ pub(super) fn check_server(
         };
         return Err(LockError::backend(format!(
             "Redis at {address} is a replica, which takes no locks; {remedy}"
-        )));
+        ))
+        .with_fault(FindingCode::ReadOnly));
     }
     Ok(())
 }
 
 /// Returns a field of the text of `INFO`.
-fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+pub(super) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     let value = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?.trim();
     (!value.is_empty()).then_some(value)
 }
 
-/// Returns a warning if the text of `INFO` shows that the server may lose locks: by eviction, or, if `alone` is to be
-/// warned of, by writes that no replica has.
-pub(super) fn danger(info: &str, address: &str, alone: bool) -> Option<String> {
-    let dangers: Vec<_> = [evicts(info), alone.then(|| accepts_writes_alone(info)).flatten()]
-        .into_iter()
-        .flatten()
-        .map(|danger| format!("Redis at {address} {danger}"))
-        .collect();
+/// Something in a server's settings that may cost locks.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    pub(crate) code: FindingCode,
+    severity: Severity,
+    /// What the server does, without its subject.
+    what: String,
+    remedy: &'static str,
+}
+
+impl Fault {
+    /// Returns the finding for an examination.
+    pub(crate) fn finding(self) -> Finding {
+        let message = format!("the server {}", self.what);
+        match self.severity {
+            Severity::Danger => Finding::danger(self.code, message, self.remedy),
+            Severity::Warning => Finding::warning(self.code, message, self.remedy),
+        }
+    }
+}
+
+/// Returns what the text of `INFO` shows that may lose locks: eviction, or, if `alone` is to be warned of, writes that no
+/// replica has.
+pub(super) fn faults(info: &str, alone: bool) -> Vec<Fault> {
+    [evicts(info), alone.then(|| accepts_writes_alone(info)).flatten()].into_iter().flatten().collect()
+}
+
+/// Returns what is wrong in one sentence, for the log; `None` if nothing is.
+pub(super) fn danger(faults: &[Fault], address: &str) -> Option<String> {
+    let dangers: Vec<_> =
+        faults.iter().map(|fault| format!("Redis at {address} {}; {}", fault.what, fault.remedy)).collect();
     (!dangers.is_empty()).then(|| dangers.join("; "))
 }
 
-fn evicts(info: &str) -> Option<String> {
+fn evicts(info: &str) -> Option<Fault> {
     let (policy, limit) = (field(info, "maxmemory_policy")?, field(info, "maxmemory")?);
-    let evicts = limit != "0" && policy != "noeviction";
-    evicts.then(|| {
-        format!(
-            "may evict locks when memory runs out (maxmemory-policy {policy}), and then two clients can hold one lock; set \
-             `maxmemory-policy noeviction`"
-        )
+    (limit != "0" && policy != "noeviction").then(|| Fault {
+        code: FindingCode::Eviction,
+        severity: Severity::Danger,
+        what: format!(
+            "may evict locks when memory runs out (maxmemory-policy {policy}), and then two clients can hold one lock"
+        ),
+        remedy: "set `maxmemory-policy noeviction`",
     })
 }
 
 /// The server reports the number of its good replicas only if it refuses writes without them.
-fn accepts_writes_alone(info: &str) -> Option<String> {
+fn accepts_writes_alone(info: &str) -> Option<Fault> {
     let is_limited = field(info, "min_slaves_good_slaves").is_some();
-    (!info.is_empty() && !is_limited).then(|| {
-        "goes on granting locks when it is cut off from its replicas (min-replicas-to-write 0), although one of these may \
-         have become the primary, and then two clients can hold one lock; set `min-replicas-to-write 1` and \
-         `min-replicas-max-lag 10` on each server"
-            .to_owned()
+    (!info.is_empty() && !is_limited).then(|| Fault {
+        code: FindingCode::Replicas,
+        severity: Severity::Warning,
+        what: "goes on granting locks when it is cut off from its replicas (min-replicas-to-write 0), although one of these \
+               may have become the primary, and then two clients can hold one lock"
+            .to_owned(),
+        remedy: "set `min-replicas-to-write 1` and `min-replicas-max-lag 10` on each server",
+    })
+}
+
+/// Share of `maxmemory`, in percent, from which the memory counts as nearly full.
+const NEARLY_FULL: u64 = 90;
+
+/// Returns a fault if little of the server's memory is left.
+pub(super) fn is_nearly_full(info: &str) -> Option<Fault> {
+    let number = |name| field(info, name)?.parse::<u64>().ok();
+    let (used, limit) = (number("used_memory")?, number("maxmemory")?);
+    let percent = used.saturating_mul(100).checked_div(limit)?;
+    (percent >= NEARLY_FULL).then(|| Fault {
+        code: FindingCode::Memory,
+        severity: if percent >= 100 { Severity::Danger } else { Severity::Warning },
+        what: format!("uses {percent}% of its `maxmemory`; once it is full, no lock is granted"),
+        remedy: "raise `maxmemory`, or remove data",
+    })
+}
+
+/// Returns a fault if the server keeps nothing on its disk: neither a log nor, by its setting `save`, snapshots.
+pub(super) fn forgets(info: &str, save: &str, severity: Severity, consequence: &str) -> Option<Fault> {
+    let forgets = has_log(info) == Some(false) && save.trim().is_empty();
+    forgets.then(|| Fault {
+        code: FindingCode::Persistence,
+        severity,
+        what: format!("forgets all locks when it restarts (`appendonly no` and no `save`), {consequence}"),
+        remedy: "set `appendonly yes`",
     })
 }
 
@@ -140,7 +204,7 @@ mod tests {
         for info in
             [info("0", "noeviction"), info("1000", "noeviction"), info("0", "allkeys-lru"), String::new()]
         {
-            assert_eq!(danger(&info, "h:1", false), None, "{info}");
+            assert!(faults(&info, false).is_empty(), "{info}");
         }
     }
 
@@ -161,9 +225,24 @@ mod tests {
     }
 
     #[test]
+    fn a_server_without_a_disk_and_one_without_memory_are_found() {
+        let forgets = |log: &str, save: &str| {
+            let info = format!("# Persistence\r\naof_enabled:{log}\r\n");
+            forgets(&info, save, Severity::Warning, "so").is_some()
+        };
+        assert!(forgets("0", ""));
+        assert!(!forgets("1", "") && !forgets("0", "3600 1"));
+        for (used, severity) in [(899, None), (900, Some("warning")), (1_000, Some("danger"))] {
+            let fault = is_nearly_full(&format!("used_memory:{used}\r\nmaxmemory:1000\r\n"));
+            assert_eq!(fault.map(|fault| fault.finding().severity.name()), severity, "{used}");
+        }
+        assert!(is_nearly_full("used_memory:1000\r\nmaxmemory:0\r\n").is_none(), "without a limit");
+    }
+
+    #[test]
     fn an_evicting_server_is_warned_of() {
         for policy in ["allkeys-lru", "volatile-ttl", "allkeys-random"] {
-            let warning = danger(&info("1000", policy), "h:1", false);
+            let warning = danger(&faults(&info("1000", policy), false), "h:1");
             assert!(
                 warning.is_some_and(|warning| warning.contains(policy) && warning.contains("noeviction"))
             );
@@ -173,12 +252,13 @@ mod tests {
     #[test]
     fn a_primary_that_accepts_writes_alone_is_warned_of_where_another_may_become_the_primary() {
         let alone = info("0", "noeviction");
-        let warning = danger(&alone, "h:1", true).expect("a warning");
+        let danger = |info: &str, alone| danger(&faults(info, alone), "h:1");
+        let warning = danger(&alone, true).expect("a warning");
         assert!(warning.contains("min-replicas-to-write 1"), "{warning}");
-        assert_eq!(danger(&alone, "h:1", false), None);
-        assert_eq!(danger(&format!("{alone}min_slaves_good_slaves:1\r\n"), "h:1", true), None);
-        assert_eq!(danger("", "h:1", true), None, "a user who may not call INFO");
-        let both = danger(&info("1000", "allkeys-lru"), "h:1", true).expect("a warning");
+        assert_eq!(danger(&alone, false), None);
+        assert_eq!(danger(&format!("{alone}min_slaves_good_slaves:1\r\n"), true), None);
+        assert_eq!(danger("", true), None, "a user who may not call INFO");
+        let both = danger(&info("1000", "allkeys-lru"), true).expect("a warning");
         assert!(both.contains("noeviction") && both.contains("min-replicas-to-write"), "{both}");
         let replica = check_server(&hello("7.0.15", "standalone", "replica"), "h:1", NamedBy::Sentinels);
         assert!(replica.expect_err("a replica").message().contains("Sentinels"));

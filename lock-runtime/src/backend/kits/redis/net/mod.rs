@@ -4,6 +4,7 @@ mod cluster;
 mod connection;
 mod connections;
 mod dial;
+pub(crate) mod examine;
 pub(crate) mod fitness;
 mod greeting;
 mod place;

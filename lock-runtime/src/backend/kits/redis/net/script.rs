@@ -45,4 +45,9 @@ impl Script {
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
+
+    /// Returns the commands that the script calls.
+    pub(crate) fn commands(&self) -> impl Iterator<Item = &str> {
+        self.text.split("call('").skip(1).filter_map(|rest| rest.split('\'').next())
+    }
 }

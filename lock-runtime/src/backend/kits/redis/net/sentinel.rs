@@ -81,6 +81,21 @@ impl Sentinel {
         answer.map_err(|error| self.explain(error))
     }
 
+    pub(super) fn address(&self) -> String {
+        self.config.address()
+    }
+
+    /// Returns what the Sentinel shows of the primary of this name.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(super) async fn show(&self, name: &str) -> Result<HashMap<String, String>, LockError> {
+        let (driver, _task) = self.connect(AsyncConnectionConfig::new()).await?;
+        let shown = timeout(self.config.response_timeout, call(&driver, "MASTER", name)).await;
+        let silent = || LockError::backend("the Redis Sentinel did not answer in time");
+        shown.map_err(|_| silent())?.map_err(|error| self.explain(error))
+    }
+
     /// Watches the Sentinel until the future is dropped.
     ///
     /// # Cancel safety

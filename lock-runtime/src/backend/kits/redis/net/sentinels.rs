@@ -103,6 +103,15 @@ impl Sentinels {
         }))
     }
 
+    /// Returns the name of the primary in the Sentinels' configuration.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn all(&self) -> &[Arc<Sentinel>] {
+        &self.all
+    }
+
     /// Returns the place of the primary; asks the Sentinels if it is not known, or in doubt.
     ///
     /// # Cancel safety

@@ -82,6 +82,16 @@ impl Server {
         self.topology.named_by()
     }
 
+    /// Returns whether a replica may be made the primary.
+    pub(crate) fn may_fail_over(&self) -> bool {
+        self.named_by().may_fail_over()
+    }
+
+    /// Returns the Redis Sentinels that name the server, if there are any.
+    pub(super) fn sentinels(&self) -> Option<&Sentinels> {
+        self.topology.sentinels()
+    }
+
     /// Returns whether each call is made behind `ASKING`.
     pub(super) fn is_asking(&self) -> bool {
         self.topology.is_asking()

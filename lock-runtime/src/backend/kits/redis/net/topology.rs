@@ -45,6 +45,14 @@ impl Topology {
         }
     }
 
+    /// Returns the Sentinels that name the server, if there are any.
+    pub(super) fn sentinels(&self) -> Option<&Sentinels> {
+        match self {
+            Self::Sentinels(sentinels) => Some(sentinels),
+            Self::Fixed(_) | Self::Member { .. } => None,
+        }
+    }
+
     /// Returns what names the server.
     pub(super) fn named_by(&self) -> NamedBy {
         match self {

@@ -29,6 +29,7 @@ use crate::{
             error::Failure,
             foreign::Foreign,
             net::{Connection, Pushes, Service},
+            rights::{no_rights, no_subscription},
         },
     },
     sync::lock,
@@ -171,7 +172,7 @@ impl Line {
     ///
     /// # Cancel safety
     /// Cancel safe.
-    async fn open_channel(&self, key: &LockKey) -> Result<Arc<str>, Failure> {
+    pub(crate) async fn open_channel(&self, key: &LockKey) -> Result<Arc<str>, Failure> {
         let prefix = key.prefix();
         let channel: Arc<str> = names::inbox(prefix, self.inbox.id()).into();
         self.subscribe(prefix, &channel).await?;
@@ -183,7 +184,7 @@ impl Line {
     async fn subscribe(&self, prefix: &str, channel: &str) -> Result<(), Failure> {
         match self.connection.call::<redis::Value>(redis::cmd("SUBSCRIBE").arg(channel)).await {
             Err(Failure::Refused(error)) if error.is_permanent() => {
-                Err(Failure::Refused(no_rights("the channels", prefix).with_source(error)))
+                Err(Failure::Refused(no_subscription(error, prefix)))
             }
             answer => answer.map(drop),
         }
@@ -202,7 +203,7 @@ impl Line {
         if refused.is_empty() {
             return Ok(());
         }
-        Err(Failure::Refused(no_rights(&refused.join(", "), key.prefix())))
+        Err(Failure::Refused(no_rights(&refused, key.prefix())))
     }
 
     /// Returns the number under which a waiter is notified.
@@ -251,13 +252,4 @@ impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.line.number(self.owner), self.channel)
     }
-}
-
-fn no_rights(to: &str, prefix: &str) -> LockError {
-    LockError::backend(format!(
-            "the Redis user may not use {to} under the prefix `{prefix}`; extend its ACL as shown in the documentation \
-             of the store",
-        ),
-    )
-    .into_permanent()
 }

@@ -247,7 +247,7 @@ mod tests {
             source.split("pub enum FindingCode {").nth(1).and_then(|rest| rest.split("\n}").next());
         let mut meaning = String::new();
         let mut codes = FindingCode::ALL.iter();
-        let page = include_str!("../docs/distlock.md");
+        let page = include_str!("docs/distlock.md");
         for line in variants.expect("the codes").lines().map(str::trim).filter(|line| !line.is_empty()) {
             if let Some(text) = line.strip_prefix("///") {
                 meaning = [meaning.as_str(), text.trim()].join(" ").trim().to_owned();
