@@ -7,6 +7,7 @@
 
 mod command;
 mod contest;
+mod doctor;
 mod endings;
 mod every_store;
 mod losses;
@@ -45,7 +46,7 @@ fn main() -> ExitCode {
     }
     let alone = stores::all().into_iter().find(|store| store.name() == "redis").expect("compiled in");
     let groups = [endings::TESTS, losses::TESTS, secrets::TESTS, terminal::TESTS, contest::TESTS];
-    for (name, test) in groups.concat() {
+    for (name, test) in groups.concat().into_iter().chain(doctor::TESTS.concat()) {
         trials.push(trial(format!("alone::{name}"), alone, move || test(alone)));
     }
     trials.push(

@@ -55,6 +55,7 @@ fn outputs(store: &'static dyn Store) {
             format!("show {key}"),
             format!("show {key} --json"),
             "list".into(),
+            "doctor".into(),
             format!("revoke {key} 1"),
             "--help".into(),
             "run --help".into(),

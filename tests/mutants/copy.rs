@@ -131,6 +131,7 @@ pub fn edited() -> BTreeMap<PathBuf, Vec<u8>> {
     let folders = [
         "kits/postgres/sql",
         "kits/redis/scripts",
+        "kits/unqueued/scripts",
         "stores/postgres/sql",
         "stores/postgres_advisory/sql",
         "stores/redis/scripts",

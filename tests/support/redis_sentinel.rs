@@ -1,7 +1,7 @@
 //! A Redis primary and its replicas, and the Redis Sentinels that watch them.
 
 use std::{
-    fmt::Write as _,
+    fmt::{Display, Write as _},
     io::{BufRead, BufReader, Write},
     net::{SocketAddr, TcpListener, TcpStream},
     sync::{
@@ -253,7 +253,8 @@ fn sentinel_config(number: usize, sentinels: &[u16], servers: &[u16], setup: &Se
     config
 }
 
-/// Another address of a Sentinel, at which it names another port of the primary: as behind a NAT.
+/// Another address of a server, at which it says another text in one place. A Sentinel so names another port of the primary,
+/// as behind a NAT.
 #[derive(Debug)]
 pub struct Translated {
     address: SocketAddr,
@@ -261,8 +262,10 @@ pub struct Translated {
 }
 
 impl Translated {
-    /// The Sentinel at `port`, which says `said` where the Sentinel itself says `meant`.
-    pub fn start(port: u16, meant: u16, said: u16) -> Self {
+    /// The server at `port`, which says `said` where the server itself says `meant`, a text of the same length.
+    pub fn start(port: u16, meant: impl Display, said: impl Display) -> Self {
+        let (meant, said) = (format!("{meant}\r\n"), format!("{said}\r\n"));
+        assert_eq!(meant.len(), said.len());
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let address = listener.local_addr().expect("it is bound");
         let ended = Arc::new(AtomicBool::new(false));
@@ -279,7 +282,8 @@ impl Translated {
                     let _ = std::io::copy(&mut from_client, &mut to_server);
                     let _ = to_server.shutdown(std::net::Shutdown::Both);
                 });
-                thread::spawn(move || translate(server, client, meant, said));
+                let (meant, said) = (meant.clone(), said.clone());
+                thread::spawn(move || translate(server, client, &meant, &said));
             }
         });
         Self { address, ended }
@@ -297,10 +301,8 @@ impl Drop for Translated {
     }
 }
 
-/// Copies lines, and replaces a text that is the port `meant`. Both ports have five digits, as the text's length says.
-fn translate(from: TcpStream, mut to: TcpStream, meant: u16, said: u16) {
-    let (meant, said) = (format!("{meant}\r\n"), format!("{said}\r\n"));
-    assert_eq!(meant.len(), said.len());
+/// Copies lines, and replaces a line that is `meant`. Both have the same length, which the line before says.
+fn translate(from: TcpStream, mut to: TcpStream, meant: &str, said: &str) {
     let (mut from, mut line) = (BufReader::new(from), Vec::new());
     while matches!(from.read_until(b'\n', &mut line), Ok(1..)) {
         let translated = if line == meant.as_bytes() { said.as_bytes() } else { &line };

@@ -1,6 +1,7 @@
 //! The table of the mutants: the changed text, and the tests that catch it.
 
 mod command_line;
+mod doctor;
 mod host;
 mod leading;
 mod leases;
@@ -45,6 +46,7 @@ pub enum Edit {
 pub fn mutants() -> impl Iterator<Item = &'static Mutant> {
     [
         command_line::MUTANTS,
+        doctor::MUTANTS,
         leases::MUTANTS,
         leading::MUTANTS,
         metrics::MUTANTS,

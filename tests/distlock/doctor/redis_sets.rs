@@ -1,0 +1,96 @@
+//! Faults of Redis Sentinels, and of a Redis Cluster.
+
+use std::time::Duration;
+
+use lock_conformance::{
+    Store,
+    support::{
+        redis_cluster::{self, RedisCluster},
+        redis_sentinel::{self, NAME, RedisSet},
+        resp::Value,
+    },
+};
+
+use super::diagnosis;
+use crate::command::Named;
+
+pub const TESTS: &[Named] = &[
+    ("the_doctor_finds_the_faults_of_sentinels", sentinels),
+    ("the_doctor_finds_the_faults_of_a_primary_behind_sentinels", primary),
+    ("the_doctor_finds_nothing_on_a_good_cluster_and_slots_without_a_server", slots),
+    ("the_doctor_finds_the_faults_of_a_cluster_without_replicas", without_replicas),
+];
+
+/// Servers that keep their data, and write only while a replica follows.
+const GOOD: &[&str] = &["--save", "3600 1", "--min-replicas-to-write", "1"];
+const DOWN_AFTER: Duration = Duration::from_secs(15);
+
+fn set(servers: &[&str]) -> RedisSet {
+    RedisSet::start(redis_sentinel::Setup {
+        replicas: 1,
+        servers,
+        down_after: DOWN_AFTER,
+        ..redis_sentinel::Setup::default()
+    })
+}
+
+fn sentinels(_: &'static dyn Store) {
+    let mut set = set(GOOD);
+    let url = set.url("", "");
+    let good = diagnosis(&url, "");
+    good.expect(&[]);
+    assert_eq!(good.servers.len(), 4, "the primary and the Sentinels: {:?}", good.servers);
+    let change = |set: &RedisSet, name: &str, value: &str| {
+        let changed = set.sentinels[1].server.command(&["SENTINEL", "SET", NAME, name, value]);
+        assert_eq!(changed, Value::Text("OK".into()));
+    };
+    change(&set, "quorum", "4");
+    diagnosis(&url, "").expect(&["danger sentinels"]).say("`quorum` is 4");
+    change(&set, "quorum", "2");
+    diagnosis(&url, "--ttl 20s").expect(&["warning sentinels"]).say("`down-after-milliseconds`");
+    set.sentinels[2].server.kill();
+    diagnosis(&url, "").expect(&["warning unreachable"]).say("Sentinel");
+    let two = redis_sentinel::url(set.sentinels[..2].iter().map(|sentinel| sentinel.port), "", "");
+    diagnosis(&two, "").expect(&["warning sentinels"]).say("the URL names 2");
+}
+
+fn primary(_: &'static dyn Store) {
+    let set = set(&[]);
+    let url = set.url("", "");
+    diagnosis(&url, "").expect(&["danger persistence", "warning replicas"]).say("its replicas forget them");
+    diagnosis(&set.url("", "?min_replicas=1"), "").expect(&["danger persistence"]);
+}
+
+fn slots(_: &'static dyn Store) {
+    let cluster = RedisCluster::start(redis_cluster::Setup {
+        with_replicas: true,
+        settings: GOOD,
+        node_timeout: DOWN_AFTER,
+        ..redis_cluster::Setup::default()
+    });
+    let url = format!("redis-cluster://127.0.0.1:{}", cluster.members[0].port);
+    let good = diagnosis(&url, "");
+    good.expect(&[]);
+    assert_eq!(good.servers.len(), 3, "the primaries: {:?}", good.servers);
+    diagnosis(&url, "--ttl 20s").expect(&["warning cluster"]).say("`cluster-node-timeout`");
+    // The slot of no lock here.
+    let slot = "16383";
+    let owner = &cluster.members[2];
+    assert_eq!(owner.command(&["CLUSTER", "DELSLOTS", slot]), Value::Text("OK".into()));
+    diagnosis(&url, "").expect(&["danger cluster"]).say("1 of 16384 hash slots");
+}
+
+fn without_replicas(_: &'static dyn Store) {
+    let cluster = RedisCluster::start(redis_cluster::Setup {
+        primaries: 2,
+        settings: &["--save", "3600 1"],
+        ..redis_cluster::Setup::default()
+    });
+    let url = format!("redis-cluster://127.0.0.1:{}", cluster.members[0].port);
+    let found = diagnosis(&url, "");
+    found.expect(&["warning cluster", "warning replicas"]).say("no replica").say("2 primaries");
+    cluster.members[1].server().kill();
+    let found = diagnosis(&url, "");
+    assert!(found.found().contains(&"danger unreachable".to_owned()), "{:#?}", found.findings);
+    assert_eq!(found.code, 116);
+}
