@@ -43,11 +43,12 @@ pub enum FindingCode {
     Table,
     /// Two tables have the name of the table of locks.
     Tables,
-    /// A pooler between this client and the server prevents notifications, so that waiters poll.
+    /// No notifications arrive, because of a pooler or because the server refuses them, so that waiters poll.
     Polling,
     /// The server may lose committed transactions in a crash.
     Fsync,
-    /// The server limits its sessions to other lengths than the one that is asked for.
+    /// The server limits its sessions to other lengths than the one that is asked for, or its sessions are too short for
+    /// its tick.
     Tick,
     /// A member of the ensemble is away or does not serve.
     Ensemble,

@@ -38,7 +38,7 @@ use crate::{
 };
 
 /// Number of connections that renew leases. Renewals and other statements do not wait for each other.
-const FOR_RENEWALS: u32 = 2;
+pub(super) const FOR_RENEWALS: u32 = 2;
 /// Upper bound on the repetitions of a statement that conflicted with another statement, or whose session a pooler
 /// replaced.
 const CONFLICTS: u32 = 5;

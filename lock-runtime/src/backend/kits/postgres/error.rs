@@ -8,7 +8,7 @@ use sqlx::{
 };
 
 use super::{config::Config, table::Table};
-use crate::{LockError, LockErrorKind};
+use crate::{LockError, LockErrorKind, backend::FindingCode};
 
 /// Why a statement has no answer.
 #[derive(Clone, Debug)]
@@ -215,7 +215,7 @@ pub(crate) fn cannot_connect(error: Error, config: &Config) -> LockError {
         // invalid_authorization, invalid_password, invalid_catalog_name
         "28000" | "28P01" | "3D000" if !config.may_change() => refused.into_permanent(),
         // too_many_connections
-        "53300" => refused.with_source(Said::of(refusal)),
+        "53300" => refused.with_source(Said::of(refusal)).with_fault(FindingCode::SessionLimits),
         _ => refused,
     }
 }
@@ -254,6 +254,17 @@ pub(crate) fn read_only(address: &str) -> LockError {
         "PostgreSQL at {address} takes no changes: it is a replica, or its transactions are read-only; locks need the \
          primary"
     ))
+    .with_fault(FindingCode::ReadOnly)
+}
+
+/// Returns the error for a pooler that gives each transaction another session, where a lock belongs to its session.
+pub(crate) fn pooled(config: &Config) -> LockError {
+    let message = format!(
+        "PostgreSQL at {} is behind a pooler that gives each transaction another session, in which strangers would hold \
+         the locks; connect past it, or use `postgres:`",
+        config.address()
+    );
+    LockError::new(LockErrorKind::Unsupported, message).with_fault(FindingCode::Topology)
 }
 
 /// Returns the error for a table that is not there.
@@ -263,6 +274,7 @@ pub(crate) fn missing(table: &Table) -> LockError {
         table.name(),
         table.ddl()
     ))
+    .with_fault(FindingCode::Table)
 }
 
 /// Returns the error for a table that this version of the library has not made.
@@ -273,6 +285,7 @@ pub(crate) fn other_columns(table: &Table, message: &str) -> LockError {
          table with the setting `table`; if an earlier version of this library has made it, remove it while no process \
          uses it (DROP TABLE {name};), and create it with: {ddl}"
     ))
+    .with_fault(FindingCode::Table)
 }
 
 /// Returns the error for a pool whose connections lead to another table than the connections for renewals.
@@ -284,6 +297,7 @@ pub(crate) fn other_table(config: &Config) -> LockError {
         config.address(),
         config.table.name()
     ))
+    .with_fault(FindingCode::Tables)
 }
 
 /// Returns the error for a table whose rows the user may see or change in part only.
@@ -293,6 +307,7 @@ pub(crate) fn row_security(table: &Table) -> LockError {
         "row security is on for the table {table}, and hides rows from the user: the owner of the table can switch it off \
          (ALTER TABLE {table} DISABLE ROW LEVEL SECURITY;) or add a policy FOR ALL commands"
     ))
+    .with_fault(FindingCode::Rights)
 }
 
 /// Returns the error for a user without the rights to use the table.
@@ -302,6 +317,7 @@ pub(crate) fn may_not(config: &Config, message: &str) -> LockError {
         "the user may not change the table {table} ({message}); the owner of the table can allow it: GRANT SELECT, \
          INSERT, UPDATE, DELETE ON {table} TO \"{user}\";"
     ))
+    .with_fault(FindingCode::Rights)
 }
 
 /// Returns the error for an answer without the columns that were asked for.

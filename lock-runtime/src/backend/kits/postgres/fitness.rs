@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use sqlx::{AssertSqlSafe, Executor, PgConnection, Row};
+use sqlx::{AssertSqlSafe, Executor, PgConnection, Row, postgres::PgRow};
 
 use super::{
     config::Config,
@@ -10,15 +10,20 @@ use super::{
     statement::{Form, Statement, set_lock_timeout},
     table::Table,
 };
-use crate::{LockError, backend::common::server_clock::ServerClock, sync::lock, time::clock::Instant};
+use crate::{
+    LockError,
+    backend::{FindingCode, common::server_clock::ServerClock},
+    sync::lock,
+    time::clock::Instant,
+};
 
 /// The statements that ask whether a server and its table can hold locks, and what the last answers have shown.
 #[derive(Debug)]
 pub(crate) struct Fitness {
-    of_server: Statement,
-    of_table: Statement,
+    pub(super) of_server: Statement,
+    pub(super) of_table: Statement,
     /// Whether locks have to outlive a crash of the server.
-    outlives: bool,
+    pub(super) outlives: bool,
     seen: Mutex<Seen>,
 }
 
@@ -98,12 +103,7 @@ impl Fitness {
         if hides_rows {
             return Err(error::row_security(&config.table));
         }
-        let danger = danger.filter(|_| self.outlives).map(|danger| {
-            format!(
-                "PostgreSQL at {} may lose locks that it has granted, if it crashes: {danger}",
-                config.address()
-            )
-        });
+        let danger = danger.filter(|_| self.outlives).map(|danger| may_lose(config, &danger));
         let identity = Some(format!("{}/{identity}", server.started));
         let mut seen = lock(&self.seen);
         if seen.identity != identity {
@@ -138,7 +138,8 @@ impl Fitness {
             if for_renewals {
                 return Ok(());
             }
-            return Err(error::backend(format!("{danger} (refused because of `strict`)")));
+            let refused = error::backend(format!("{danger} (refused because of `strict`)"));
+            return Err(refused.with_fault(FindingCode::Fsync));
         }
         seen.fit = Some(server.started);
         Ok(())
@@ -159,18 +160,13 @@ impl Fitness {
     }
 
     async fn table(&self, connection: &mut PgConnection, form: Form) -> Result<OfTable, sqlx::Error> {
-        let rows = self.of_table.fetch(connection, &[], form).await?;
-        let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
-        Ok(OfTable {
-            danger: row.try_get("danger")?,
-            may_change: row.try_get::<Option<bool>, _>("may_change")?.unwrap_or_default(),
-            hides_rows: row.try_get::<Option<bool>, _>("hides_rows")?.unwrap_or_default(),
-            lacks: row.try_get("lacks")?,
-            identity: row.try_get("identity")?,
-            name: row.try_get("name")?,
-            others: row.try_get("others")?,
-        })
+        OfTable::read(&self.of_table.fetch(connection, &[], form).await?)
     }
+}
+
+/// Returns what an operator is told of a server that may lose data that it has confirmed.
+pub(super) fn may_lose(config: &Config, danger: &str) -> String {
+    format!("PostgreSQL at {} may lose locks that it has granted, if it crashes: {danger}", config.address())
 }
 
 async fn create_table(connection: &mut PgConnection, config: &Config) -> Result<(), LockError> {
@@ -192,7 +188,7 @@ async fn create_table(connection: &mut PgConnection, config: &Config) -> Result<
                 let table = config.table.name();
                 let ddl = config.table.ddl();
                 let message = format!("the table {table} cannot be created ({error}); create it with: {ddl}");
-                return Err(error::permanent(message));
+                return Err(error::permanent(message).with_fault(FindingCode::Table));
             }
         }
     }
@@ -207,9 +203,9 @@ struct OfServer {
 }
 
 /// A server's answer about itself and the table.
-struct OfTable {
+pub(super) struct OfTable {
     /// Why the server may lose data that it has confirmed.
-    danger: Option<String>,
+    pub(super) danger: Option<String>,
     may_change: bool,
     /// Whether row security applies to the user, and the table has no permissive policy `FOR ALL` commands.
     hides_rows: bool,
@@ -218,7 +214,22 @@ struct OfTable {
     /// `None` without the table.
     identity: Option<String>,
     /// The table's name, with its schema.
-    name: Option<String>,
+    pub(super) name: Option<String>,
     /// Other tables of the database with the same name, in other schemas.
-    others: Option<String>,
+    pub(super) others: Option<String>,
+}
+
+impl OfTable {
+    pub(super) fn read(rows: &[PgRow]) -> Result<Self, sqlx::Error> {
+        let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
+        Ok(Self {
+            danger: row.try_get("danger")?,
+            may_change: row.try_get::<Option<bool>, _>("may_change")?.unwrap_or_default(),
+            hides_rows: row.try_get::<Option<bool>, _>("hides_rows")?.unwrap_or_default(),
+            lacks: row.try_get("lacks")?,
+            identity: row.try_get("identity")?,
+            name: row.try_get("name")?,
+            others: row.try_get("others")?,
+        })
+    }
 }

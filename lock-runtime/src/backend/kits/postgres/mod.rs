@@ -4,6 +4,7 @@ pub(crate) mod config;
 pub(crate) mod connections;
 pub(crate) mod dial;
 pub(crate) mod error;
+pub(crate) mod examine;
 pub(crate) mod fitness;
 pub(crate) mod halves;
 pub(crate) mod listener;

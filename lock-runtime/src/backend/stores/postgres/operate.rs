@@ -11,11 +11,12 @@ use super::{Postgres, shared::Shared};
 use crate::{
     FencingToken, LockError, LockErrorKind, LockHolder, LockKey, LockWaiter,
     backend::{
-        BoxFuture, LockState, Operate, Page, Revoke, Revoked, Scan,
+        BoxFuture, Examination, Examined, LockState, Operate, Page, Revoke, Revoked, Scan,
         common::signature,
         kits::postgres::{
             connections::{Lane, detached},
             error::not_understood,
+            examine::{Needs, examine},
             notices::NOTICE_PERIOD,
             revocations,
             statement::{Arg, micros},
@@ -65,6 +66,17 @@ impl Operate for Postgres {
     fn revoke<'a>(&'a self, revocation: &'a Revoke) -> BoxFuture<'a, Result<Revoked, LockError>> {
         let (shared, revocation) = (Arc::clone(&self.shared), revocation.clone());
         Box::pin(async { detached(revoke(shared, revocation)).await })
+    }
+
+    fn examine<'a>(&'a self, examination: &'a Examination) -> BoxFuture<'a, Result<Examined, LockError>> {
+        let (shared, ttl) = (Arc::clone(&self.shared), examination.ttl);
+        Box::pin(async move {
+            let examined = async move {
+                let Shared { connections, notices, .. } = &*shared;
+                examine(connections, &notices.channel, Needs::Rows { ttl }).await
+            };
+            detached(examined).await
+        })
     }
 }
 

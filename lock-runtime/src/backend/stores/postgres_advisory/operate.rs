@@ -10,16 +10,18 @@ use sqlx::{Row, postgres::PgRow};
 use super::{
     PostgresAdvisory,
     names::{Name, ROWS},
+    session,
     shared::Shared,
 };
 use crate::{
     FencingToken, LockError, LockErrorKind, LockHolder, LockKey, LockWaiter,
     backend::{
-        BoxFuture, LockState, Operate, Page, Revoke, Revoked, Scan,
+        BoxFuture, Examination, Examined, LockState, Operate, Page, Revoke, Revoked, Scan,
         common::{hex, signature},
         kits::postgres::{
             connections::{Lane, detached},
             error::{backend, not_understood, permanent},
+            examine::{Needs, examine},
             notices::NOTICE_PERIOD,
             revocations,
             statement::{Arg, micros},
@@ -44,6 +46,20 @@ impl Operate for PostgresAdvisory {
     fn revoke<'a>(&'a self, revocation: &'a Revoke) -> BoxFuture<'a, Result<Revoked, LockError>> {
         let (shared, revocation) = (Arc::clone(self.link.sessions()), revocation.clone());
         Box::pin(async { detached(revoke(shared, revocation)).await })
+    }
+
+    fn examine<'a>(&'a self, _: &'a Examination) -> BoxFuture<'a, Result<Examined, LockError>> {
+        Box::pin(async {
+            // A session finds out what the connections of operators do not need.
+            self.link.session().await?.ping().await?.ok_or_else(session::ended)?;
+            let shared = Arc::clone(self.link.sessions());
+            let examined = async move {
+                let Shared { operators, notices, config, .. } = &*shared;
+                let needs = Needs::Sessions { timeout: config.session_timeout };
+                examine(operators, &notices.channel, needs).await
+            };
+            detached(examined).await
+        })
     }
 }
 

@@ -9,6 +9,7 @@ use super::{config::Config, keeper::Keeper, names::KIND_OF_MARKS, session::Sessi
 use crate::{
     LockError, LockErrorKind,
     backend::{
+        FindingCode,
         common::{
             hedged::hedged,
             link::{self, Link},
@@ -55,14 +56,7 @@ impl Shared {
                 notices.refused(&cause);
                 listener
             }
-            Found::Pooled => {
-                let message = format!(
-                    "PostgreSQL at {} is behind a pooler that gives each transaction another session, in which strangers \
-                     would hold the locks; connect past it, or use `postgres:`",
-                    of_server.address()
-                );
-                return Err(LockError::new(LockErrorKind::Unsupported, message));
-            }
+            Found::Pooled => return Err(error::pooled(of_server)),
         };
         let explain = |error| error::explain(error, of_server);
         let connection = listener.acquire().await.map_err(explain)?;
@@ -80,7 +74,7 @@ impl Shared {
                     "PostgreSQL at {} is too old for `postgres+advisory:`, which needs version 14; use `postgres:`",
                     of_server.address()
                 );
-                return LockError::new(LockErrorKind::Unsupported, message);
+                return LockError::new(LockErrorKind::Unsupported, message).with_fault(FindingCode::Version);
             }
             explain(error)
         })?;
