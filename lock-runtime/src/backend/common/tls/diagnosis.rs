@@ -60,6 +60,28 @@ pub(in crate::backend) fn speaks_tls(host: &str, stream: TimedStream) -> bool {
 }
 
 /// Attempts a handshake. The flag beside an error is true if the error occurred during the handshake.
+/// Sends `question`, and returns what the server answers until it ends the connection, at most `limit` bytes.
+#[cfg(feature = "zookeeper")]
+pub(in crate::backend) fn ask(
+    certificates: &Certificates,
+    host: &str,
+    mut stream: TimedStream,
+    question: &[u8],
+    limit: u64,
+) -> io::Result<Vec<u8>> {
+    let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+    let connection = ClientConnection::new(Arc::clone(&certificates.client), name);
+    let mut connection = connection.map_err(io::Error::other)?;
+    let mut stream = Stream::new(&mut connection, &mut stream);
+    io::Write::write_all(&mut stream, question)?;
+    let mut answer = Vec::new();
+    match stream.take(limit).read_to_end(&mut answer) {
+        // A server may end the connection after its answer without ending the TLS session.
+        Err(error) if answer.is_empty() => Err(error),
+        _ => Ok(answer),
+    }
+}
+
 fn shake_hands(
     client: &Arc<ClientConfig>,
     host: &str,

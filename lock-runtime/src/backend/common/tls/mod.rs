@@ -10,6 +10,8 @@ pub(in crate::backend) mod settings;
 #[cfg(not(feature = "tls"))]
 mod switched_off;
 
+#[cfg(all(feature = "tls", feature = "zookeeper"))]
+pub(in crate::backend) use self::diagnosis::ask;
 #[cfg(not(feature = "tls"))]
 pub(in crate::backend) use self::switched_off::{Tls, speaks_tls};
 #[cfg(feature = "tls")]

@@ -86,8 +86,13 @@ async fn connect(config: &Config) -> Result<zk::Client, LockError> {
         None => (error.message(), !error.is_retryable()),
     };
     let message = format!("cannot connect to ZooKeeper at {}: {text}", config.servers);
+    let fault = error.fault();
     let told = LockError::new(error.kind(), message).with_source(error);
-    Err(if lasts { told.into_permanent() } else { told })
+    let told = if lasts { told.into_permanent() } else { told };
+    Err(match fault {
+        Some(fault) => told.with_fault(fault),
+        None => told,
+    })
 }
 
 /// Enters `chroot`, and creates it first if it is missing.

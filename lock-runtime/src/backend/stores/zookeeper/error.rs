@@ -2,7 +2,7 @@
 
 use ::zookeeper_client::Error;
 
-use crate::{LockError, LockErrorKind};
+use crate::{LockError, LockErrorKind, backend::FindingCode};
 
 /// Why a call has no usable answer.
 #[derive(Clone, Debug)]
@@ -100,8 +100,18 @@ fn explain(error: Error) -> LockError {
         error,
         Error::NoAuth | Error::InvalidAcl | Error::AuthFailed | Error::NoChildrenForEphemerals
     );
+    let fault = match error {
+        Error::NoAuth | Error::InvalidAcl => Some(FindingCode::Rights),
+        Error::Unimplemented => Some(FindingCode::Version),
+        Error::NotReadOnly => Some(FindingCode::ReadOnly),
+        _ => None,
+    };
     let told = LockError::new(kind, message).with_source(error);
-    if lasts { told.into_permanent() } else { told }
+    let told = if lasts { told.into_permanent() } else { told };
+    match fault {
+        Some(fault) => told.with_fault(fault),
+        None => told,
+    }
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ mod connect;
 mod credentials;
 mod diagnosis;
 mod error;
+mod examine;
 pub mod fence;
 mod heartbeat;
 mod held_node;
@@ -21,6 +22,7 @@ mod tls;
 mod url;
 mod validity;
 mod watches;
+mod words;
 
 use std::{fmt, sync::Arc};
 

@@ -12,13 +12,15 @@ use ::zookeeper_client as zk;
 use super::{
     ZooKeeper,
     error::Failure,
-    names, queue,
+    examine, names, queue,
     record::{self, Contender},
     session::Session,
 };
 use crate::{
     LockError, LockErrorKind, LockKey,
-    backend::{BoxFuture, LockState, Operate, Page, Revoke, Revoked, Scan},
+    backend::{
+        BoxFuture, Examination, Examined, FindingCode, LockState, Operate, Page, Revoke, Revoked, Scan,
+    },
 };
 
 /// Upper bound on the reads that are sent before the first of them is answered.
@@ -105,6 +107,10 @@ impl Operate for ZooKeeper {
             }
             Err(LockError::backend("the holder's node changes too fast; try again"))
         })
+    }
+
+    fn examine<'a>(&'a self, _: &'a Examination) -> BoxFuture<'a, Result<Examined, LockError>> {
+        Box::pin(examine::examine(&self.link))
     }
 }
 
@@ -266,7 +272,8 @@ fn denied(failure: Failure, right: &str) -> LockError {
     if is_denial(&error) {
         let message =
             format!("ZooKeeper denied access: the user of this client needs the permission {right}");
-        return LockError::backend(message).with_source(error).into_permanent();
+        let denied = LockError::backend(message).with_source(error).into_permanent();
+        return denied.with_fault(FindingCode::Rights);
     }
     error
 }

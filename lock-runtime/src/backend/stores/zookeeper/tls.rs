@@ -7,7 +7,10 @@ use crate::backend::common::{
     threads,
     tls::{self, Look, install_provider, probe},
 };
-use crate::{LockError, backend::common::tls::Tls};
+use crate::{
+    LockError,
+    backend::common::tls::{Tls, probe::TimedStream},
+};
 
 /// A command that every server answers, if only with a refusal of the command.
 pub(super) const QUESTION: &[u8] = b"ruok";
@@ -51,6 +54,12 @@ impl Certificates {
         connector.with_tls(self.options.clone()).secure_connect(servers).await
     }
 
+    /// Sends `question`, and returns the answer until the server ends the connection, at most `limit` bytes; empty if
+    /// there is none.
+    pub(super) fn ask(&self, host: &str, stream: TimedStream, question: &[u8], limit: u64) -> Vec<u8> {
+        tls::ask(&self.ours, host, stream, question, limit).unwrap_or_default()
+    }
+
     /// Probes a server, and returns its fault as the predicate of a sentence about the server.
     pub(super) fn look(&self, host: &str, port: u16) -> Option<String> {
         match tls::look(&self.ours, host, probe::dial(host, port)?) {
@@ -75,6 +84,10 @@ impl Certificates {
 
     #[expect(clippy::unused_async, reason = "awaited where the feature is on")]
     pub(super) async fn connect(&self, _: zk::Connector, _: &str) -> Result<zk::Client, zk::Error> {
+        match *self {}
+    }
+
+    pub(super) fn ask(&self, _: &str, _: TimedStream, _: &[u8], _: u64) -> Vec<u8> {
         match *self {}
     }
 
