@@ -8,6 +8,7 @@
 mod command;
 mod contest;
 mod doctor;
+mod doctor_sql;
 mod endings;
 mod every_store;
 mod losses;
@@ -48,6 +49,10 @@ fn main() -> ExitCode {
     let groups = [endings::TESTS, losses::TESTS, secrets::TESTS, terminal::TESTS, contest::TESTS];
     for (name, test) in groups.concat().into_iter().chain(doctor::TESTS.concat()) {
         trials.push(trial(format!("alone::{name}"), alone, move || test(alone)));
+    }
+    for (of, name, test) in doctor_sql::TESTS {
+        let store = stores::all().into_iter().find(|store| store.name() == *of).expect("compiled in");
+        trials.push(trial(format!("doctor::{of}::{name}"), store, test));
     }
     trials.push(
         Trial::test("long::a_thousand_runs_over_all_stores", move || {

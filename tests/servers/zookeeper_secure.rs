@@ -134,6 +134,18 @@ async fn locks_behind_tls_are_exclusive_and_nobody_else_gets_at_them() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_behind_tls_are_examined_as_others_are() {
+    let authority = Authority::new();
+    let secure = Secure::for_all(&authority.signs(&["localhost"]));
+    let url = url("localhost", secure.port, &authority.ca(), "");
+    let examined = LockManager::connect(&url).await.unwrap().examine(LONG).await.unwrap();
+    assert!(examined.findings.is_empty(), "{:?}", examined.findings);
+    let [server] = &examined.servers[..] else { panic!("{:?}", examined.servers) };
+    assert_eq!(server.role.as_deref(), Some("standalone"));
+    assert!(server.facts.iter().any(|(name, _)| name == "tickTime"), "{server:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_behind_tls_goes_on_after_an_outage_and_a_new_one_shows_who_we_are() {
     let authority = Authority::new();
     let secure = Arc::new(Secure::for_all(&authority.signs(&["127.0.0.1"])));

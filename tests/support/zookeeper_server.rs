@@ -226,6 +226,15 @@ fn users_of(folder: &Path) -> Option<String> {
     has_some.then(|| format!("-Djava.security.auth.login.config={}", users.display()))
 }
 
+/// The line in a server's configuration with which the server also serves reads while it sees no majority. ZooKeeper itself
+/// takes this setting from the command line only.
+pub const READ_ONLY_MODE: &str = "readonlymode.enabled=true\n";
+
+fn reads_of(folder: &Path) -> Option<String> {
+    let config = fs::read_to_string(folder.join("zoo.cfg")).expect("written before");
+    config.contains(READ_ONLY_MODE.trim()).then(|| format!("-D{}", READ_ONLY_MODE.trim()))
+}
+
 fn run(folder: &Path) -> Process {
     let log = fs::File::create(folder.join("log")).expect("the folder takes files");
     let mut command = Command::new("java");
@@ -234,6 +243,7 @@ fn run(folder: &Path) -> Process {
         .args(["-Dzookeeper.forceSync=no", "-Dzookeeper.preAllocSize=1024"])
         .arg("-Dzookeeper.skipACL=no")
         .args(users_of(folder))
+        .args(reads_of(folder))
         .args(["-Dzookeeper.extendedTypesEnabled=true", "-Dznode.container.checkIntervalMs=1000"])
         .args(["-cp", CLASSES, "org.apache.zookeeper.server.quorum.QuorumPeerMain"])
         .arg(folder.join("zoo.cfg"))

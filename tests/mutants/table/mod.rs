@@ -2,6 +2,7 @@
 
 mod command_line;
 mod doctor;
+mod doctor_sql;
 mod host;
 mod leading;
 mod leases;
@@ -47,6 +48,7 @@ pub fn mutants() -> impl Iterator<Item = &'static Mutant> {
     [
         command_line::MUTANTS,
         doctor::MUTANTS,
+        doctor_sql::MUTANTS,
         leases::MUTANTS,
         leading::MUTANTS,
         metrics::MUTANTS,
