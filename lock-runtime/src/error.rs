@@ -13,6 +13,9 @@ pub enum LockErrorKind {
     /// Another caller still held the lock at the end of the wait, or the future of the acquisition was [not polled in
     /// time](crate::docs::safety#unpolled-futures).
     Timeout,
+    /// The lock was acquired before in this period, by another caller or by this one; see
+    /// [`once_per`](crate::Lock::once_per).
+    AlreadyRun,
     /// The lock was lost: it was held, and no longer is.
     Lost,
     /// The store cannot be reached, did not respond in time, or failed.
@@ -192,6 +195,7 @@ impl LockError {
             _ if self.0.permanent => false,
             LockErrorKind::Contended
             | LockErrorKind::Timeout
+            | LockErrorKind::AlreadyRun
             | LockErrorKind::Lost
             | LockErrorKind::Backend
             | LockErrorKind::Overloaded => true,
@@ -205,7 +209,8 @@ impl LockError {
         }
     }
 
-    /// Returns the time after which the lock may be free: the remaining time of the holder's lease, if it is known.
+    /// Returns the time after which the lock may be free: the remaining time of the holder's lease, if it is known; after
+    /// [`AlreadyRun`](LockErrorKind::AlreadyRun), the time until starts count for the next period.
     ///
     /// The holder may keep the lock longer by renewing its lease, or release it sooner. HTTP and gRPC responses
     /// therefore usually suggest a different delay: the one set with

@@ -11,6 +11,9 @@ use crate::{
 /// The shortest and the longest lease.
 pub(crate) const MIN_TTL: Duration = Duration::from_millis(100);
 pub(crate) const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
+/// The shortest and the longest period of [`once_per`](crate::Lock::once_per).
+pub(crate) const MIN_PERIOD: Duration = Duration::from_secs(1);
+pub(crate) const MAX_PERIOD: Duration = Duration::from_secs(31 * 24 * 60 * 60);
 
 /// How long to wait for a lock that another caller holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +96,28 @@ impl LockOptions {
         };
         Err(LockError::new(LockErrorKind::InvalidOptions, problem))
     }
+}
+
+/// Checks a period of [`once_per`](crate::Lock::once_per).
+pub(crate) fn check_period(period: Duration, store: Capabilities) -> Result<(), LockError> {
+    let lasts = longest_mark(period.min(MAX_PERIOD));
+    let problem = if !(MIN_PERIOD..=MAX_PERIOD).contains(&period) {
+        format!("once_per {period:?} is not a period: from 1s to 31 days")
+    } else if let Some(longest) = store.longest_ttl().filter(|longest| *longest < lasts) {
+        format!(
+            "once_per {period:?} needs leases of up to {lasts:?}, six fifths of the period, and the longest of this store \
+             is {longest:?}, its `max_ttl`; set a longer `max_ttl`, or declare the nodes `durable` if they are"
+        )
+    } else {
+        return Ok(());
+    };
+    Err(LockError::new(LockErrorKind::InvalidOptions, problem))
+}
+
+/// Returns the longest time for which a period is marked: from a start one tenth of the period before its beginning until
+/// one tenth after its end.
+pub(crate) fn longest_mark(period: Duration) -> Duration {
+    period + 2 * (period / 10)
 }
 
 /// The methods that set options, used for one lock and for several.
@@ -243,5 +268,26 @@ mod tests {
         }
         assert!(LockOptions { hold_at_least: Duration::from_secs(31), ..defaults }.check(store).is_ok());
         assert!(LockOptions { ttl: MIN_TTL, max_hold: Duration::MAX, ..defaults }.check(store).is_ok());
+    }
+
+    #[test]
+    fn a_period_has_bounds_and_its_mark_is_no_longer_than_the_leases_of_the_store() {
+        let store = Capabilities::new();
+        for period in [MIN_PERIOD, MAX_PERIOD] {
+            check_period(period, store).expect("within the bounds");
+        }
+        let least = Duration::from_nanos(1);
+        for period in [Duration::ZERO, MIN_PERIOD.saturating_sub(least), MAX_PERIOD + least, Duration::MAX] {
+            let error = check_period(period, store).expect_err("out of bounds");
+            assert_eq!(error.kind(), LockErrorKind::InvalidOptions);
+            assert!(error.to_string().contains("from 1s to 31 days"), "{error}");
+        }
+        let store = store.with_longest_ttl(Duration::from_secs(60));
+        check_period(Duration::from_secs(50), store).expect("short enough");
+        let error = check_period(Duration::from_secs(51), store).expect_err("longer");
+        assert_eq!(error.kind(), LockErrorKind::InvalidOptions);
+        for word in ["once_per 51s", "61.2s", "60s", "`max_ttl`", "`durable`"] {
+            assert!(error.to_string().contains(word), "{word}: {error}");
+        }
     }
 }

@@ -309,6 +309,7 @@
 //! | type | HTTP | gRPC | when |
 //! |---|---|---|---|
 //! | <span id="contended">`contended`</span> | 409, `Retry-After` | `ABORTED` | another caller holds the lock (kind `Contended`), or still held it at the end of the wait (kind `Timeout`) |
+//! | <span id="already-run">`already-run`</span> | 409, `Retry-After` | `ABORTED` | the work was done in this period (kind `AlreadyRun`, of a handler whose lock has `once_per`); `Retry-After` is the time until the next period |
 //! | <span id="unavailable">`unavailable`</span> | 503, `Retry-After` | `UNAVAILABLE` | the store does not respond, a limit on waiters or locks is reached, or the manager is shut down |
 //! | <span id="lost">`lost`</span> | 500 | `ABORTED` | the lock was lost before the response was sent; part of the work may have been done, so the response does not ask for a retry, and has no status after which proxies repeat a request by themselves |
 //! | <span id="invalid-key">`invalid-key`</span> | 400 | `INVALID_ARGUMENT` | the request has no valid key, for example because a header is missing or a value is too long |

@@ -29,6 +29,7 @@ use std::{any::Any, fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 use crate::{FencingToken, Label, LockError, LockHolder, LockKey, OwnerToken};
 
 mod capabilities;
+mod cleanup;
 #[cfg_attr(
     not(feature = "redis"),
     allow(dead_code, unused_imports, reason = "a store need not use all of it")
@@ -38,6 +39,7 @@ mod examination;
 mod hand_over;
 mod kits;
 mod lock_id;
+mod marks;
 mod operate;
 mod reports;
 mod status;
@@ -51,13 +53,16 @@ pub(crate) use self::examination::measure;
 pub use self::stores::*;
 pub use self::{
     capabilities::{Capabilities, Mode, Modes},
+    cleanup::Cleanup,
     examination::{ClockOffset, Examination, Examined, RoundTrips, ServerReport},
     hand_over::HandOver,
+    marks::{Mark, Marked, Marks},
     operate::{LockState, Operate, Page, RevocationNotifier, Revoke, Revoked, Scan},
     reports::{LossNotifier, Progress},
     status::ServerStatus,
 };
 pub(crate) use self::{
+    cleanup::ReleasesLater,
     common::client_name::of_this_process as client_name,
     hand_over::Permission,
     lock_id::LockId,
@@ -150,6 +155,15 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         None
     }
 
+    /// Returns the part of this store that marks the periods of scheduled jobs, or `None` if the store has leases. The
+    /// library then takes a lease for each mark, which it neither renews nor releases.
+    ///
+    /// A store with session locks that returns `None`, as the default implementation does, refuses
+    /// [`once_per`](crate::Lock::once_per).
+    fn marks(&self) -> Option<&dyn Marks> {
+        None
+    }
+
     /// Registers a `notifier`, which a store with leases calls when it learns that a lease may have been
     /// [revoked](Operate::revoke). The library calls this method once for each manager that does not share the limits
     /// of another one; a store keeps all notifiers, and drops those that are no longer of use.
@@ -193,7 +207,8 @@ pub struct Acquire {
     /// [declares](Capabilities::with_modes). Before anything else, a store should match on the mode and refuse every
     /// mode that it does not know, so that a mode added later is not mistaken for a known one.
     pub mode: Mode,
-    /// How long the lease lasts without renewal: between 100 ms and 24 h.
+    /// How long the lease lasts without renewal: between 100 ms and 24 h; for the mark of a period
+    /// ([`once_per`](crate::Lock::once_per)), up to 1.2 times the longest period, 31 days.
     pub ttl: Duration,
     /// Whether the lease is renewed while it is held. If `false`, the store must grant a lease that lasts for the full
     /// `ttl`, because nothing extends it later. If `true`, the store may at first grant a shorter lease (for example,
@@ -472,38 +487,4 @@ pub enum Renewal {
     Revoked,
     /// The outcome is unknown. The library tries the renewal again while the lease lasts.
     Unknown(LockError),
-}
-
-/// Takes over attempts whose outcome the store does not know, and undoes them in the background by releasing the lock
-/// or giving up the place in the queue.
-///
-/// The library repeats the release of each attempt until the store returns a result instead of an error, or until the
-/// lease is certain to have expired.
-#[derive(Clone)]
-pub struct Cleanup(pub(crate) Arc<dyn ReleasesLater>);
-
-/// Releases attempts in the background.
-pub(crate) trait ReleasesLater: Send + Sync {
-    /// See [`Cleanup::release_later`].
-    fn release_later(self: Arc<Self>, attempt: Arc<dyn Releasable>, until: Instant);
-}
-
-impl Cleanup {
-    /// Releases `attempt` in the background.
-    ///
-    /// If the release fails, the library repeats it, but not beyond the moment `until`. This must be the moment by
-    /// which a lease granted to the attempt is certain to have expired: one `ttl` after the last moment at which the
-    /// store may still grant it. If there is no such moment, for example because the attempt is for a session lock,
-    /// pass [`Instant::FAR_FUTURE`].
-    ///
-    /// This method may be called from a destructor: it neither blocks nor panics, and it needs no runtime.
-    pub fn release_later(&self, attempt: Arc<dyn Releasable>, until: Instant) {
-        Arc::clone(&self.0).release_later(attempt, until);
-    }
-}
-
-impl fmt::Debug for Cleanup {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Cleanup")
-    }
 }

@@ -26,10 +26,7 @@ impl Engine {
         self.asking.begin();
         let mut permit =
             Permit { engine: Arc::clone(self), is_asking: true, counted: AtomicBool::new(false) };
-        self.check_open()?;
-        // Without the library's own thread, the lock could be neither renewed nor released.
-        background::check()?;
-        self.check_caller()?;
+        self.check_ready()?;
         *permit.counted.get_mut() = true;
         self.requested.fetch_add(1, Ordering::Relaxed);
         if self.held.fetch_add(1, Ordering::Relaxed) >= self.limits.held {
@@ -38,6 +35,16 @@ impl Engine {
             return Err(LockError::new(LockErrorKind::Overloaded, message));
         }
         Ok(permit)
+    }
+}
+
+impl Engine {
+    /// Fails if the store must not be asked now. The caller has counted its acquisition as one in progress.
+    pub(crate) fn check_ready(&self) -> Result<(), LockError> {
+        self.check_open()?;
+        // Without the library's own thread, the lock could be neither renewed nor released.
+        background::check()?;
+        self.check_caller()
     }
 }
 

@@ -1,6 +1,12 @@
 //! A read-only handle to a held lock.
 
-use std::{any::Any, fmt, future::Future, sync::Arc, time::Duration};
+use std::{
+    any::Any,
+    fmt,
+    future::Future,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use crate::{
     FencingToken, LockError, LockKey, backend::Releasable, engine::hold::Turn, time::clock::Instant,
@@ -32,6 +38,14 @@ impl HeldLock {
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
         self.turn.token
+    }
+
+    /// Returns the beginning of the period for which the lock was acquired, if the lock has the option
+    /// [`once_per`](crate::Lock::once_per). No other acquisition of this lock has the same period, so the body can use it
+    /// as an idempotency key, or to find out what there is to do.
+    #[must_use]
+    pub fn period(&self) -> Option<SystemTime> {
+        self.turn.period.get().copied()
     }
 
     /// Returns whether the lock can still be relied on at this moment.

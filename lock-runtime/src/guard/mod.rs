@@ -14,7 +14,7 @@ use std::{
     future::{Future, poll_fn},
     sync::Arc,
     task::Poll,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use tracing::Span;
@@ -105,6 +105,14 @@ impl LockGuard {
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
         self.turn.token
+    }
+
+    /// Returns the beginning of the period for which the lock was acquired, if the lock has the option
+    /// [`once_per`](crate::Lock::once_per). No other acquisition of this lock has the same period, so the body can use it
+    /// as an idempotency key, or to find out what there is to do.
+    #[must_use]
+    pub fn period(&self) -> Option<SystemTime> {
+        self.turn.period.get().copied()
     }
 
     /// Returns whether the lock can still be relied on at this moment.

@@ -50,6 +50,12 @@ impl LockKey {
         Self { stored, start: prefix.len(), class: None }
     }
 
+    /// Returns the name under which the store keeps the mark of a [period](crate::Lock::once_per) of this lock: one name
+    /// for the even periods, and one for the odd periods. No lock has such a name, because names contain no `:~`.
+    pub(crate) fn mark(&self, period: u64) -> Self {
+        Self::joined(self.prefix(), &format!("{self}:~once:{}", period % 2)).or_class(self.class)
+    }
+
     /// Returns the name of the lock, without the prefix.
     #[must_use]
     pub fn as_str(&self) -> &str {

@@ -45,7 +45,7 @@ impl Lock {
     /// # Errors
     /// * [`ShutDown`](LockErrorKind::ShutDown) if the manager has been shut down while the lock was not held;
     /// * [`InvalidOptions`](LockErrorKind::InvalidOptions) if an option is invalid, or if [`auto_renew`](Self::auto_renew)
-    ///   is off: each term would be lost at the end of its `ttl`;
+    ///   is off (each term would be lost at the end of its `ttl`), or if [`once_per`](Self::once_per) is set;
     /// * [`Lost`](LockErrorKind::Lost) if the calling code is already running under the lock, and that lock has been lost;
     /// * the other errors of [`acquire`](Self::acquire) that are not [retryable](LockError::is_retryable), such as
     ///   [`WouldDeadlock`](LockErrorKind::WouldDeadlock), or [`Backend`](LockErrorKind::Backend) because of a wrong
@@ -89,6 +89,12 @@ impl Lock {
             return Err(self.about_this(LockError::new(
                 LockErrorKind::InvalidOptions,
                 "`lead` needs auto_renew, because without it the lock is lost at the end of each ttl",
+            )));
+        }
+        if self.once_per.is_some() {
+            return Err(self.about_this(LockError::new(
+                LockErrorKind::InvalidOptions,
+                "`lead` has no periods: use `once_per` with `acquire`, or run the schedule in the body of `lead`",
             )));
         }
         let lock = self.clone().wait_forever().max_hold(Duration::MAX);

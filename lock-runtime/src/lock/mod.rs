@@ -3,6 +3,7 @@
 pub(crate) mod acquire;
 mod lead;
 pub(crate) mod multi;
+mod once_per;
 
 pub use self::multi::MultiLock;
 
@@ -26,11 +27,13 @@ pub struct Lock {
     engine: Arc<Engine>,
     key: Result<LockKey, LockError>,
     pub(crate) options: LockOptions,
+    /// The period in which the lock is acquired at most once.
+    pub(crate) once_per: Option<Duration>,
 }
 
 impl Lock {
     pub(crate) fn new(engine: Arc<Engine>, key: Result<LockKey, LockError>, options: LockOptions) -> Self {
-        Self { engine, key, options }
+        Self { engine, key, options, once_per: None }
     }
 
     option_methods!();
@@ -93,7 +96,13 @@ impl Lock {
     async fn acquire_until(&self, wait: Wait) -> Result<LockGuard, LockError> {
         let lock = LockId { key: self.key.clone()?, mode: Mode::Exclusive };
         let request = Request { lock, options: self.options, wait };
-        let acquiring = pin!(acquire::acquire(&self.engine, &request));
+        let acquiring = pin!(async {
+            match self.once_per {
+                // In a box, so that the future of other acquisitions does not become larger.
+                Some(length) => Box::pin(once_per::acquire(&self.engine, &request, length)).await,
+                None => acquire::acquire(&self.engine, &request).await,
+            }
+        });
         let acquired = traced(&self.engine, slice::from_ref(&request.lock), acquiring).await;
         acquired.map_err(|error| error.with_key(&request.lock.key))
     }
@@ -101,7 +110,11 @@ impl Lock {
 
 impl fmt::Debug for Lock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lock").field("key", &self.key).field("options", &self.options).finish_non_exhaustive()
+        f.debug_struct("Lock")
+            .field("key", &self.key)
+            .field("options", &self.options)
+            .field("once_per", &self.once_per)
+            .finish_non_exhaustive()
     }
 }
 

@@ -50,6 +50,8 @@ pub struct Options {
     pub max_hold: Option<Duration>,
     /// `hold_at_least = …`
     pub hold_at_least: Option<Duration>,
+    /// `once_per = …`, of a single lock
+    pub once_per: Option<Duration>,
     /// `reentrant = …`
     pub reentrant: bool,
     /// `label = …`
@@ -108,9 +110,9 @@ pub fn manager<M: AsLockManager + ?Sized>(manager: &M) -> Result<&LockManager, N
 }
 
 impl Options {
-    /// Sets these options. Without the option `label`, the function is the label.
+    /// Sets these options, except `once_per`, which several locks do not have. Without the option `label`, the function is the label.
     fn apply(self, function: &str, to: &mut LockOptions) {
-        let Self { ttl, wait, auto_renew, max_hold, hold_at_least, reentrant, label } = self;
+        let Self { ttl, wait, auto_renew, max_hold, hold_at_least, once_per: _, reentrant, label } = self;
         *to = LockOptions {
             ttl: ttl.unwrap_or(to.ttl),
             wait: wait.unwrap_or(to.wait),
@@ -167,6 +169,7 @@ pub fn lock<M: AsLockManager>(
     let manager = manager.map_err(|NoManager| no_manager(function))?;
     let mut lock = manager.as_lock_manager().lock(name);
     options.apply(function, &mut lock.options);
+    lock.once_per = options.once_per;
     Ok(lock)
 }
 

@@ -120,7 +120,7 @@ pub fn nothing<R: Nothing>() -> R {
 /// Returns whether `on_contention = skip` applies to this error.
 #[must_use]
 pub fn is_contention(error: &LockError) -> bool {
-    matches!(error.kind(), LockErrorKind::Contended | LockErrorKind::Timeout)
+    matches!(error.kind(), LockErrorKind::Contended | LockErrorKind::Timeout | LockErrorKind::AlreadyRun)
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ pub(crate) enum Outcome {
     Acquired,
     Contended,
     Timeout,
+    AlreadyRun,
     Failed,
     Refused,
     #[cfg(feature = "metrics")]
@@ -27,8 +28,15 @@ pub(crate) enum Outcome {
 
 impl Outcome {
     #[cfg(feature = "metrics")]
-    const ALL: [Self; 6] =
-        [Self::Acquired, Self::Contended, Self::Timeout, Self::Failed, Self::Refused, Self::Cancelled];
+    const ALL: [Self; 7] = [
+        Self::Acquired,
+        Self::Contended,
+        Self::Timeout,
+        Self::AlreadyRun,
+        Self::Failed,
+        Self::Refused,
+        Self::Cancelled,
+    ];
 
     /// Returns the value of the label.
     pub(crate) const fn name(self) -> &'static str {
@@ -36,6 +44,7 @@ impl Outcome {
             Self::Acquired => "acquired",
             Self::Contended => "contended",
             Self::Timeout => "timeout",
+            Self::AlreadyRun => "already_run",
             Self::Failed => "failed",
             Self::Refused => "refused",
             #[cfg(feature = "metrics")]
@@ -48,6 +57,7 @@ impl Outcome {
         match why {
             LockErrorKind::Contended => Self::Contended,
             LockErrorKind::Timeout => Self::Timeout,
+            LockErrorKind::AlreadyRun => Self::AlreadyRun,
             LockErrorKind::Backend | LockErrorKind::Lost => Self::Failed,
             LockErrorKind::WouldDeadlock
             | LockErrorKind::NotHeld

@@ -35,7 +35,7 @@ pub(crate) struct Meter(Arc<Instruments>);
 struct Instruments {
     /// The address of the recorder that made the instruments.
     recorder: usize,
-    acquired: [Histogram; 6],
+    acquired: [Histogram; 7],
     held_for: [Histogram; 4],
     waiters: Gauge,
     held: Gauge,

@@ -65,6 +65,9 @@ impl Answer {
             LockErrorKind::Contended | LockErrorKind::Timeout => {
                 new("contended", 409, Code::Aborted, "Another request holds the lock")
             }
+            LockErrorKind::AlreadyRun => {
+                new("already-run", 409, Code::Aborted, "The work was already done in this period")
+            }
             LockErrorKind::Backend | LockErrorKind::Overloaded | LockErrorKind::ShutDown => {
                 new("unavailable", 503, Code::Unavailable, "Locks are not available")
             }
@@ -166,6 +169,9 @@ pub fn log(error: &LockError) {
         LockErrorKind::Contended | LockErrorKind::Timeout => {
             tracing::debug!(%error, "request refused: its lock is held");
         }
+        LockErrorKind::AlreadyRun => {
+            tracing::debug!(%error, "request refused: its work was done in this period");
+        }
         LockErrorKind::Backend | LockErrorKind::Overloaded | LockErrorKind::ShutDown => AWAY.log(
             error.message(),
             error,
@@ -213,6 +219,7 @@ mod tests {
         for (kind, status, code, word, retry_after) in [
             (Kind::Contended, 409, Code::Aborted, "contended", Some("2")),
             (Kind::Timeout, 409, Code::Aborted, "contended", Some("2")),
+            (Kind::AlreadyRun, 409, Code::Aborted, "already-run", Some("2")),
             (Kind::Lost, 500, Code::Aborted, "lost", None),
             (Kind::Backend, 503, Code::Unavailable, "unavailable", Some("2")),
             (Kind::Overloaded, 503, Code::Unavailable, "unavailable", Some("2")),

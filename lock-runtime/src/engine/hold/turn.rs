@@ -3,10 +3,10 @@
 use std::{
     future::pending,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use super::{Hold, RetentionPermit};
@@ -29,6 +29,8 @@ pub(crate) struct Turn {
     retained_until: AtomicU64,
     /// The number of guards by which the holder has re-entered the lock, and which still exist.
     reentered: AtomicU32,
+    /// The beginning of the period that the holder runs, if it runs one.
+    pub(crate) period: OnceLock<SystemTime>,
 }
 
 /// The phases of a [`Turn`].
@@ -45,6 +47,7 @@ impl Turn {
             phase: AtomicU8::new(ACTIVE),
             retained_until: AtomicU64::new(0),
             reentered: AtomicU32::new(0),
+            period: OnceLock::new(),
         })
     }
 

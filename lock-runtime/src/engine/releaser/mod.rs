@@ -6,6 +6,7 @@
 //! released, and a failing store gets few requests even if very many releases are in doubt. When a probe is answered,
 //! the store is back, and all other releases are tried again.
 
+mod marks;
 mod queue;
 
 use std::{
@@ -19,7 +20,10 @@ use std::{
 
 use tokio::sync::Notify;
 
-use self::queue::{Entry, Queue};
+use self::{
+    marks::Marks,
+    queue::{Entry, Queue},
+};
 use crate::{
     LockKey,
     backend::{Releasable, ReleasesLater},
@@ -47,6 +51,7 @@ pub(crate) struct Releaser {
     metrics: Arc<Metrics>,
     pending: Arc<InFlight>,
     doubtful: Arc<InFlight>,
+    marks: Arc<Marks>,
     numbers: AtomicU64,
     queue: Mutex<Queue>,
     /// When the latest answered probe began.
@@ -70,6 +75,7 @@ impl Releaser {
             metrics,
             pending: Arc::default(),
             doubtful: Arc::default(),
+            marks: Arc::default(),
             numbers: AtomicU64::new(0),
             queue: Mutex::default(),
             answered: Mutex::new(Instant::now()),
@@ -95,12 +101,40 @@ impl Releaser {
         target: ReleaseTarget,
         until: Instant,
     ) {
-        self.put(self.entry(releasable, target, until));
+        self.put(self.entry(releasable, target, until, self.pending()));
     }
 
-    fn entry(&self, releasable: Arc<dyn Releasable>, target: ReleaseTarget, until: Instant) -> Entry {
-        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-        Entry::new(releasable, target, until, number, InFlightGuard::new(Arc::clone(&self.pending)))
+    /// Removes a mark, at once if the store can do this, and else in the background: until the moment `until`, from which
+    /// the mark is of no use. A shutdown waits for the removal until `awaited_until` at most.
+    pub(crate) fn remove_mark(
+        self: &Arc<Self>,
+        mark: Arc<dyn Releasable>,
+        awaited_until: Instant,
+        until: Instant,
+    ) {
+        if mark.release_now().is_none() {
+            let (removal, pending) = self.marks.begin(mark, awaited_until);
+            self.put(self.entry(removal, ReleaseTarget::Remains, until, pending));
+        }
+    }
+
+    /// Returns whether this process is removing a mark with this stored name.
+    pub(crate) fn is_removing_mark(&self, stored: &str) -> bool {
+        self.marks.has(stored)
+    }
+
+    fn pending(&self) -> InFlightGuard {
+        InFlightGuard::new(Arc::clone(&self.pending))
+    }
+
+    fn entry(
+        &self,
+        releasable: Arc<dyn Releasable>,
+        target: ReleaseTarget,
+        until: Instant,
+        pending: InFlightGuard,
+    ) -> Entry {
+        Entry::new(releasable, target, until, self.numbers.fetch_add(1, Ordering::Relaxed), pending)
     }
 
     /// Starts the release of the remains of a lost hold, but neither before `start` nor while the lock is retained.
@@ -120,20 +154,22 @@ impl Releaser {
                 this.release(releasable, ReleaseTarget::Remains, until);
             });
         }
-        let entry = self.entry(releasable, ReleaseTarget::Remains, until);
+        let entry = self.entry(releasable, ReleaseTarget::Remains, until, self.pending());
         self.background.spawn(async move {
             clock::sleep_until(start).await;
             this.put(entry);
         });
     }
 
-    /// Starts the next probe at once, and completes when nothing is left to release.
+    /// Starts the next probe at once, and completes when nothing is left to release. Marks of periods are awaited for no
+    /// longer than the release of a lock.
     ///
     /// # Cancel safety
     /// Cancel safe.
     pub(crate) async fn drained(&self) {
         self.probe_now.notify_one();
         self.pending.drained().await;
+        self.marks.drained().await;
     }
 
     fn put(self: &Arc<Self>, entry: Entry) {

@@ -6,7 +6,7 @@ pub(crate) mod trace;
 
 use std::{
     future::{Future, poll_fn},
-    pin::pin,
+    pin::{Pin, pin},
     sync::Arc,
     task::{Poll, Waker},
 };
@@ -35,10 +35,17 @@ use crate::{
 
 pub(crate) use errors::not_polled;
 
-/// Acquires a lock. Fails in a forked child of the manager's process, because the child must not send requests.
+/// Acquires a lock.
 pub(crate) async fn acquire(engine: &Arc<Engine>, request: &Request) -> Result<LockGuard, LockError> {
-    let Some(process) = engine.process() else { return acquire_here(engine, request).await };
-    let mut acquiring = pin!(acquire_here(engine, request));
+    unless_forked(engine, pin!(acquire_here(engine, request))).await
+}
+
+/// Acquires by `acquiring`. Fails in a forked child of the manager's process, because the child must not send requests.
+pub(crate) async fn unless_forked(
+    engine: &Engine,
+    mut acquiring: Pin<&mut impl Future<Output = Result<LockGuard, LockError>>>,
+) -> Result<LockGuard, LockError> {
+    let Some(process) = engine.process() else { return acquiring.await };
     poll_fn(|cx| match process.check() {
         Ok(()) => acquiring.as_mut().poll(cx),
         Err(error) => Poll::Ready(Err(error)),

@@ -7,6 +7,7 @@ mod config;
 mod hold;
 mod keeper;
 mod look;
+mod marks;
 mod names;
 mod operate;
 mod revocations;
@@ -21,7 +22,7 @@ use self::{config::Config, shared::Shared};
 use crate::{
     LockError,
     backend::{
-        Acquire, Acquired, Backend, BoxFuture, Capabilities, Credentials, Mode, Operate, ServerStatus,
+        Acquire, Acquired, Backend, BoxFuture, Capabilities, Credentials, Marks, Mode, Operate, ServerStatus,
         common::{credentials::Provider, link::Link},
     },
 };
@@ -113,6 +114,10 @@ impl Backend for PostgresAdvisory {
     }
 
     fn operate(&self) -> Option<&dyn Operate> {
+        Some(self)
+    }
+
+    fn marks(&self) -> Option<&dyn Marks> {
         Some(self)
     }
 }

@@ -8,8 +8,15 @@ use crate::{LockKey, backend::kits::postgres::table::sha256};
 
 /// What the names of rows begin with.
 pub(super) const ROWS: &str = "advisory\t";
+/// What the names of the rows of periods begin with.
+const PERIODS: &str = "period\t";
 /// The first of the two numbers of each session's mark, an advisory lock of two numbers: `lock` in ASCII.
 pub(super) const KIND_OF_MARKS: i64 = 0x6c6f_636b;
+
+/// Returns the name of the row of a period's mark.
+pub(super) fn mark(key: &LockKey) -> String {
+    format!("{PERIODS}{}", key.stored())
+}
 
 /// A lock, as the server knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]

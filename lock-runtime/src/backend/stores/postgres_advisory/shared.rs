@@ -24,7 +24,8 @@ pub(super) struct Shared {
     pub(super) notices: Arc<Notices>,
     pub(super) left_free: LeftFree,
     pub(super) revocations: revocations::Statements,
-    /// The connections for operators: a session that has locks is asked nothing that may take long.
+    /// The connections for operators and for the marks of periods: a session that has locks is asked nothing that may take
+    /// long.
     pub(super) operators: Connections,
 }
 
@@ -65,6 +66,8 @@ pub(super) struct Statements {
     pub(super) scan: Statement,
     pub(super) revoke: Statement,
     pub(super) force: Statement,
+    pub(super) mark: Statement,
+    pub(super) unmark: Statement,
 }
 
 impl Statements {
@@ -89,6 +92,8 @@ impl Statements {
             scan: of(include_str!("sql/scan.sql")),
             revoke: of(include_str!("sql/revoke.sql")).or_unnotified(),
             force: of(include_str!("sql/force.sql")).or_unnotified(),
+            mark: of(include_str!("sql/mark.sql")),
+            unmark: of(include_str!("sql/unmark.sql")),
         }
     }
 }

@@ -12,6 +12,7 @@ pub mod fence;
 mod heartbeat;
 mod held_node;
 mod hold;
+mod marks;
 mod names;
 mod operate;
 mod queue;
@@ -34,7 +35,7 @@ use self::{
 use crate::{
     LockError,
     backend::{
-        Acquire, Acquired, Backend, BoxFuture, Capabilities, Mode, Operate, ServerStatus, Wait,
+        Acquire, Acquired, Backend, BoxFuture, Capabilities, Marks, Mode, Operate, ServerStatus, Wait,
         common::link::Link,
     },
 };
@@ -105,6 +106,10 @@ impl Backend for ZooKeeper {
     }
 
     fn operate(&self) -> Option<&dyn Operate> {
+        Some(self)
+    }
+
+    fn marks(&self) -> Option<&dyn Marks> {
         Some(self)
     }
 
