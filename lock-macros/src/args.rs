@@ -12,7 +12,7 @@ use syn::{
 use crate::{errors::Errors, suggest::did_you_mean};
 
 /// All options, in the order of the documentation.
-const OPTIONS: [&str; 15] = [
+const OPTIONS: [&str; 16] = [
     "key",
     "keys",
     "ttl",
@@ -21,6 +21,7 @@ const OPTIONS: [&str; 15] = [
     "auto_renew",
     "max_hold",
     "hold_at_least",
+    "once_per",
     "on_contention",
     "or_else",
     "on_lost",
@@ -45,6 +46,7 @@ pub(crate) struct Args {
     pub(crate) auto_renew: Option<LitBool>,
     pub(crate) max_hold: Option<Setting>,
     pub(crate) hold_at_least: Option<Setting>,
+    pub(crate) once_per: Option<Setting>,
     pub(crate) on_contention: Option<Chosen<OnContention>>,
     pub(crate) or_else: Option<Expr>,
     pub(crate) on_lost: Option<Chosen<OnLost>>,
@@ -97,7 +99,7 @@ impl Args {
 
         let (mut key, mut keys, mut manager, mut or_else, mut guard, mut label, mut krate) =
             Default::default();
-        let (mut ttl, mut wait, mut max_hold, mut hold_at_least) = Default::default();
+        let (mut ttl, mut wait, mut max_hold, mut hold_at_least, mut once_per) = Default::default();
         let (mut auto_renew, mut reentrant, mut on_contention, mut on_lost) = Default::default();
         let mut errors = Errors::default();
         let read = syn::meta::parser(|option| {
@@ -111,6 +113,7 @@ impl Args {
                 "auto_renew" => once(&mut auto_renew, &option, |input| switch(&name, input)),
                 "max_hold" => once(&mut max_hold, &option, |input| setting(&name, input)),
                 "hold_at_least" => once(&mut hold_at_least, &option, |input| setting(&name, input)),
+                "once_per" => once(&mut once_per, &option, |input| setting(&name, input)),
                 "on_contention" => once(&mut on_contention, &option, |input| {
                     choice(&name, [("error", OnContention::Error), ("skip", OnContention::Skip)], input)
                 }),
@@ -156,6 +159,7 @@ impl Args {
             auto_renew,
             max_hold,
             hold_at_least,
+            once_per,
             on_contention,
             or_else,
             on_lost,
@@ -225,6 +229,7 @@ fn elsewhere(written: &str) -> Option<&'static str> {
         "timeout" | "wait_time" | "acquire_timeout" | "blocking_timeout" => "wait",
         "lock_at_most_for" | "max_duration" => "max_hold",
         "lock_at_least_for" | "min_hold" => "hold_at_least",
+        "every" | "interval" | "period" | "once" | "once_every" => "once_per",
         "locks" | "client" | "store" | "backend" => "manager",
         "renew" | "watchdog" | "auto_extend" => "auto_renew",
         "on_error" | "fallback" => "or_else",

@@ -31,6 +31,7 @@ pub(crate) struct Plan {
     pub(crate) auto_renew: Option<LitBool>,
     pub(crate) max_hold: Option<Length>,
     pub(crate) hold_at_least: Option<Length>,
+    pub(crate) once_per: Option<Length>,
     pub(crate) reentrant: Option<LitBool>,
     pub(crate) on_contention: OnContention,
     pub(crate) or_else: Option<Expr>,
@@ -86,10 +87,13 @@ pub(crate) fn check(args: Args, function: &Function) -> Result<Plan> {
     let wait = errors.out(args.wait.map(durations::wait).transpose());
     let max_hold = errors.out(args.max_hold.map(durations::max_hold).transpose());
     let hold_at_least = errors.out(args.hold_at_least.map(durations::hold_at_least).transpose());
+    let once_per = errors.out(args.once_per.map(durations::once_per).transpose());
     let guard = errors.out(args.guard.map(|name| not_a_parameter(name, &parameters)).transpose());
-    let (Some(output), Some(keys), Some(ttl), Some(wait), Some(max_hold), Some(hold_at_least), Some(guard)) =
-        (output, keys, ttl, wait, max_hold, hold_at_least, guard)
-    else {
+    let lengths = (ttl, wait, max_hold, hold_at_least, once_per);
+    let (Some(output), Some(keys), Some(guard)) = (output, keys, guard) else {
+        return Err(errors.or(()).expect_err("a missing part was refused"));
+    };
+    let (Some(ttl), Some(wait), Some(max_hold), Some(hold_at_least), Some(once_per)) = lengths else {
         return Err(errors.or(()).expect_err("a missing part was refused"));
     };
     let plan = Plan {
@@ -100,6 +104,7 @@ pub(crate) fn check(args: Args, function: &Function) -> Result<Plan> {
         auto_renew: args.auto_renew,
         max_hold,
         hold_at_least,
+        once_per,
         reentrant: args.reentrant,
         on_contention,
         or_else: args.or_else,

@@ -3,7 +3,7 @@
 use proc_macro2::Span;
 use syn::{Error, LitStr, Result};
 
-use super::{Length, Plan, Wait};
+use super::{Keys, Length, Plan, Wait};
 use crate::args::OnContention;
 
 /// Refuses contradictions; `contention` is the location of the value of `on_contention`.
@@ -41,6 +41,14 @@ pub(super) fn check(plan: &Plan, contention: Option<Span>) -> Result<()> {
                  `ttl`: leave `max_hold` out"
             ),
         );
+    }
+    if let (Keys::Several(keys), Some(_)) = (&plan.keys, &plan.once_per) {
+        let place = keys.first().map_or_else(Span::call_site, |key| key.span);
+        return Err(Error::new(
+            place,
+            "`once_per` needs a single lock, whose periods are counted: write `key = …`, or call `LockManager::all` in the \
+             body for further locks",
+        ));
     }
     if let (OnContention::Skip, Some(span), Some(Wait::Forever)) =
         (plan.on_contention, contention, &plan.wait)

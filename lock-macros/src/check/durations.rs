@@ -9,6 +9,9 @@ use crate::{args::Setting, duration};
 /// The bounds of `ttl`. The manager has the same ones, and checks a `ttl` that is computed at run time.
 const TTL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(24 * 60 * 60);
 
+/// The bounds of `once_per`. The lock has the same ones, and checks a period that is computed at run time.
+const PERIOD: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(31 * 24 * 60 * 60);
+
 pub(crate) enum Length {
     Fixed {
         /// [`Duration::MAX`] means no limit.
@@ -109,6 +112,17 @@ pub(super) fn hold_at_least(setting: Setting) -> Result<Length> {
         ));
     }
     not_zero(Length::read(setting)?, "a minimum of zero has no effect: leave `hold_at_least` out")
+}
+
+pub(super) fn once_per(setting: Setting) -> Result<Length> {
+    let period = Length::read(setting)?;
+    match &period {
+        Length::Fixed { length, text } if !PERIOD.contains(length) => Err(Error::new(
+            text.span(),
+            format!("`once_per` is at least \"1s\" and at most 31 days (\"744h\"), not {:?}", text.value()),
+        )),
+        _ => Ok(period),
+    }
 }
 
 fn not_zero(length: Length, message: &str) -> Result<Length> {

@@ -219,6 +219,29 @@ fn max_hold_and_hold_at_least_are_lengths_above_zero() {
 }
 
 #[test]
+fn a_period_has_bounds_and_needs_a_single_lock() {
+    let item = || {
+        quote!(
+            async fn f() -> R {}
+        )
+    };
+    for period in ["1s", "24h", "744h"] {
+        let plan = checked(quote!(key = "a", once_per = #period), item()).expect(period);
+        assert!(matches!(plan.once_per, Some(Length::Fixed { .. })));
+    }
+    for period in ["999ms", "0s", "744h1ms"] {
+        let refused = refusal(quote!(key = "a", once_per = #period), item());
+        assert!(refused.starts_with("`once_per` is at least \"1s\" and at most 31 days"), "{refused}");
+    }
+    assert!(matches!(
+        checked(quote!(key = "a", once_per = config.period), item()).expect("code").once_per,
+        Some(Length::Code(_))
+    ));
+    let refused = refusal(quote!(keys = ["a", "b"], once_per = "24h"), item());
+    assert!(refused.starts_with("`once_per` needs a single lock"), "{refused}");
+}
+
+#[test]
 fn each_of_several_keys_is_checked() {
     let item = || {
         quote!(

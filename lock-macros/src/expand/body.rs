@@ -39,6 +39,7 @@ pub(super) fn moved(
         plan.wait.as_ref().and_then(Wait::code),
         plan.max_hold.as_ref().and_then(Length::code),
         plan.hold_at_least.as_ref().and_then(Length::code),
+        plan.once_per.as_ref().and_then(Length::code),
         plan.label.as_ref(),
     ];
     for code in options.into_iter().flatten() {

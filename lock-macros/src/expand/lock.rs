@@ -98,6 +98,7 @@ fn options(plan: &Plan, runtime: &TokenStream) -> TokenStream {
         auto_renew,
         length("max_hold", plan.max_hold.as_ref()),
         length("hold_at_least", plan.hold_at_least.as_ref()),
+        length("once_per", plan.once_per.as_ref()),
         reentrant,
         label,
     ]
