@@ -8,7 +8,10 @@ use std::{
 use lock_conformance::{Fault, Server, Site, Store};
 use rustix::process::Signal;
 
-use crate::command::{Beats, Running, STUBBORN, distlock, end_of, new_key, new_path, run};
+use crate::{
+    command::{Beats, Running, STUBBORN, distlock, end_of, new_key, new_path, run},
+    periods,
+};
 
 type Test = Box<dyn FnOnce() + Send>;
 type OnStore = fn(&dyn Store);
@@ -19,6 +22,7 @@ pub fn trials(store: &'static dyn Store) -> Vec<(String, Test)> {
         ("one_runs_and_another_waits", one_runs_and_another_waits),
         ("a_killed_distlock_takes_its_command_along", a_killed_distlock_takes_its_command_along),
     ];
+    tests.push(("two_periods_under_faults", periods::two_periods_on));
     let can = store.capabilities();
     if can.shows_locks() {
         tests.push(("a_holder_is_shown", a_holder_is_shown));

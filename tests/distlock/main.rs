@@ -12,6 +12,7 @@ mod doctor_sql;
 mod endings;
 mod every_store;
 mod losses;
+mod periods;
 mod secrets;
 #[path = "../stores/mod.rs"]
 mod stores;
@@ -46,7 +47,8 @@ fn main() -> ExitCode {
         trials.extend(every_store::trials(store).into_iter().map(|(name, test)| trial(name, store, test)));
     }
     let alone = stores::all().into_iter().find(|store| store.name() == "redis").expect("compiled in");
-    let groups = [endings::TESTS, losses::TESTS, secrets::TESTS, terminal::TESTS, contest::TESTS];
+    let groups =
+        [endings::TESTS, losses::TESTS, secrets::TESTS, terminal::TESTS, contest::TESTS, periods::TESTS];
     for (name, test) in groups.concat().into_iter().chain(doctor::TESTS.concat()) {
         trials.push(trial(format!("alone::{name}"), alone, move || test(alone)));
     }
@@ -54,6 +56,14 @@ fn main() -> ExitCode {
         let store = stores::all().into_iter().find(|store| store.name() == *of).expect("compiled in");
         trials.push(trial(format!("doctor::{of}::{name}"), store, test));
     }
+    let all = shared.clone();
+    trials.push(
+        Trial::test("long::twenty_periods_on_each_store", move || {
+            periods::twenty_periods(&all);
+            Ok(())
+        })
+        .with_ignored_flag(true),
+    );
     trials.push(
         Trial::test("long::a_thousand_runs_over_all_stores", move || {
             contest::a_thousand_runs(&shared);

@@ -35,7 +35,7 @@ pub(crate) enum Action {
     /// Runs a command while holding a lock, and ends the command if the lock is lost.
     ///
     /// The exit status is that of the command, or 128 and the number of the signal that ended it. The command has `LOCK_KEY`
-    /// and `LOCK_FENCING_TOKEN` in its environment.
+    /// and `LOCK_FENCING_TOKEN` in its environment, and with `--once-per`, `LOCK_PERIOD`.
     Run(RunArguments),
     /// Shows who holds a lock, and who waits for it.
     Show(ShowArguments),
@@ -75,7 +75,10 @@ pub(crate) struct RunArguments {
     /// What operators see of the holder; by default, the name of the command.
     #[arg(long, value_name = "TEXT")]
     pub(crate) label: Option<String>,
-    /// What to do if the lock is still held at the end of the wait.
+    /// Run the command at most once in each period of this length, on all machines together: from 1s to 744h (31 days).
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub(crate) once_per: Option<Duration>,
+    /// What to do if the lock is still held at the end of the wait, or if the command ran already in this period.
     #[arg(long, value_enum, default_value_t = OnBusy::Fail)]
     pub(crate) on_busy: OnBusy,
     /// The command and its arguments, after `--`.

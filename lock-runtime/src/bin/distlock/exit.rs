@@ -45,7 +45,9 @@ impl Exit {
         match self {
             Self::NotRevoked => "`revoke`: the lock is not held with this fencing token",
             Self::Danger => "`doctor`: there is a danger",
-            Self::Held => "`run`: the lock was still held at the end of the wait, so the command did not run",
+            Self::Held => {
+                "`run`: the lock was still held at the end of the wait, or the command ran already in this period, so it did not run"
+            }
             Self::Lost => "`run`: the lock was lost, and the command was ended",
             Self::Store => "the store could not be reached, or refused the request",
             Self::Usage => "wrong arguments, URL or key",
@@ -57,7 +59,7 @@ impl Exit {
     /// Returns the number for an error of the library.
     pub(crate) fn of(error: &LockError) -> Self {
         match error.kind() {
-            LockErrorKind::Contended | LockErrorKind::Timeout => Self::Held,
+            LockErrorKind::Contended | LockErrorKind::Timeout | LockErrorKind::AlreadyRun => Self::Held,
             LockErrorKind::Lost => Self::Lost,
             LockErrorKind::InvalidKey | LockErrorKind::InvalidOptions => Self::Usage,
             _ => Self::Store,

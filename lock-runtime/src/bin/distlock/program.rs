@@ -9,6 +9,9 @@ pub(crate) const KEY: &str = "LOCK_KEY";
 /// Has the fencing token, for the command.
 pub(crate) const TOKEN: &str = "LOCK_FENCING_TOKEN";
 
+/// Has the beginning of the period that the command runs, for the command.
+pub(crate) const PERIOD: &str = "LOCK_PERIOD";
+
 /// Returns the path by which this program can be started again, even if its file was replaced meanwhile.
 pub(crate) fn path() -> io::Result<PathBuf> {
     let link = PathBuf::from("/proc/self/exe");

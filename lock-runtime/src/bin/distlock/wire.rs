@@ -20,13 +20,22 @@ use rustix::{
 
 use crate::plan::Until;
 
+/// What the command learns of the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Grant {
+    /// The fencing token.
+    pub(crate) token: u64,
+    /// The beginning of the period that the command runs, in milliseconds since the beginning of 1970.
+    pub(crate) period: Option<u64>,
+}
+
 /// A message of `distlock` to the keeper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     /// When the command is ended.
     Until(Until),
-    /// Start the command, with this fencing token.
-    Start(u64),
+    /// Start the command.
+    Start(Grant),
     /// Send this signal to the command's group.
     Signal(i32),
     /// There will be no command.
@@ -56,7 +65,8 @@ impl fmt::Display for Order {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Until(Until { term, kill }) => write!(f, "until {term} {kill}"),
-            Self::Start(token) => write!(f, "start {token}"),
+            Self::Start(Grant { token, period: None }) => write!(f, "start {token}"),
+            Self::Start(Grant { token, period: Some(period) }) => write!(f, "start {token} {period}"),
             Self::Signal(signal) => write!(f, "signal {signal}"),
             Self::Quit => f.write_str("quit"),
         }
@@ -89,7 +99,10 @@ impl Message for Order {
             ["until", term, kill] => {
                 Self::Until(Until { term: term.parse().ok()?, kill: kill.parse().ok()? })
             }
-            ["start", token] => Self::Start(token.parse().ok()?),
+            ["start", token] => Self::Start(Grant { token: token.parse().ok()?, period: None }),
+            ["start", token, period] => {
+                Self::Start(Grant { token: token.parse().ok()?, period: Some(period.parse().ok()?) })
+            }
             ["signal", signal] => Self::Signal(signal.parse().ok()?),
             ["quit"] => Self::Quit,
             _ => return None,
@@ -214,7 +227,8 @@ mod tests {
         let (mut near, mut far) = (Channel::new(near).expect("set"), Channel::new(far).expect("set"));
         let orders = [
             Order::Until(Until { term: 1, kill: u64::MAX }),
-            Order::Start(7),
+            Order::Start(Grant { token: 7, period: None }),
+            Order::Start(Grant { token: 8, period: Some(1_795_859_644_120) }),
             Order::Signal(15),
             Order::Quit,
         ];

@@ -35,7 +35,7 @@ use crate::{
     plan::{self, Step, Until},
     say,
     signals::{self, ENDING, OTHERS, Signals},
-    wire::{Channel, Order, Report, receive_descriptor, socket_in_stdin},
+    wire::{Channel, Grant, Order, Report, receive_descriptor, socket_in_stdin},
 };
 
 /// The first argument of the program as a keeper.
@@ -137,7 +137,7 @@ impl<'a> Keeper<'a> {
                 let is_final = self.group.as_ref().is_some_and(|group| group.is_ending);
                 self.until = if is_final { earlier(self.until, until) } else { until };
             }
-            Order::Start(token) => self.start(token),
+            Order::Start(grant) => self.start(grant),
             Order::Signal(signal) => {
                 let signal = Signal::from_named_raw(signal);
                 if let (Some(group), Some(signal)) = (&self.group, signal) {
@@ -157,9 +157,9 @@ impl<'a> Keeper<'a> {
 
     /// Starts the command, in two steps: nothing of the command runs before `distlock` knows its group, so that
     /// `distlock` can end the group if this process is killed.
-    fn start(&mut self, token: u64) {
+    fn start(&mut self, grant: Grant) {
         let Some(stdin) = self.stdin.take().filter(|_| self.group.is_none()) else { return };
-        match Stage::start(self.key, token, self.command) {
+        match Stage::start(self.key, grant, self.command) {
             Ok(stage) => {
                 let id = stage.group();
                 self.group = Some(CommandGroup::new(id));

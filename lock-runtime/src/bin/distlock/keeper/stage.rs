@@ -11,13 +11,15 @@ use std::{
         unix::{net::UnixStream, process::CommandExt as _},
     },
     process::{Command, Stdio},
+    time::{Duration, SystemTime},
 };
 
+use lock_runtime::__private::json::timestamp;
 use rustix::process::Pid;
 
 use crate::{
     program, signals,
-    wire::{receive_descriptor, send_descriptor, socket_in_stdin},
+    wire::{Grant, receive_descriptor, send_descriptor, socket_in_stdin},
 };
 
 /// The first argument of the program as a stage.
@@ -31,15 +33,23 @@ pub(super) struct Stage {
 
 impl Stage {
     /// Starts a process that waits for [`go`](Self::go).
-    pub(super) fn start(key: &OsStr, token: u64, command: &[OsString]) -> io::Result<Self> {
+    pub(super) fn start(key: &OsStr, grant: Grant, command: &[OsString]) -> io::Result<Self> {
         let (near, far) = UnixStream::pair()?;
-        let child = Command::new(program::path()?)
+        let mut stage = Command::new(program::path()?);
+        // The period of another `distlock`, which may have started this one, is none of this lock.
+        match grant.period {
+            Some(period) => {
+                stage.env(program::PERIOD, timestamp(SystemTime::UNIX_EPOCH + Duration::from_millis(period)))
+            }
+            None => stage.env_remove(program::PERIOD),
+        };
+        let child = stage
             .arg0("distlock")
             .arg(ROLE)
             .arg(std::process::id().to_string())
             .args(command)
             .env(program::KEY, key)
-            .env(program::TOKEN, token.to_string())
+            .env(program::TOKEN, grant.token.to_string())
             .env_remove(program::URL)
             .process_group(0)
             .stdin(Stdio::from(OwnedFd::from(far)))

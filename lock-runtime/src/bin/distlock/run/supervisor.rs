@@ -1,7 +1,12 @@
 //! The main thread of `distlock run`, which stands between the lock, the keeper and the signals. The thread waits for
 //! nothing else, so that a busy or blocked runtime cannot delay the thread.
 
-use std::{ffi::OsString, io, os::fd::AsFd as _, time::Duration};
+use std::{
+    ffi::OsString,
+    io,
+    os::fd::AsFd as _,
+    time::{Duration, SystemTime},
+};
 
 use lock_runtime::{__private::is_revoked, HeldLock, LockError, LockErrorKind, LockKey, backend::LockState};
 use rustix::process::Signal;
@@ -17,7 +22,7 @@ use crate::{
     plan::{self, Until},
     say::Speaker,
     signals::{self, ENDING, Signals},
-    wire::{Order, Report},
+    wire::{Grant, Order, Report},
 };
 
 /// How long after the deadline this process kills the group itself, if the keeper has not.
@@ -171,12 +176,15 @@ impl Supervisor {
             Event::Held(_) if self.stage != Stage::Waiting => {}
             Event::Held(lock) => {
                 self.signals.catch_also(Signal::TSTP);
-                let token = lock.fencing_token().get();
+                let since_1970 = |period: SystemTime| period.duration_since(SystemTime::UNIX_EPOCH).ok();
+                let period = lock.period().and_then(since_1970);
+                let period = period.and_then(|period| u64::try_from(period.as_millis()).ok());
+                let grant = Grant { token: lock.fencing_token().get(), period };
                 let until = Until { term: 0, kill: 0 };
                 self.held = Some(Held { lock, deadline: 0, longest: Duration::ZERO, until, loss: None });
                 self.stage = Stage::Running;
                 self.watch_lock();
-                self.keeper.send(Order::Start(token));
+                self.keeper.send(Order::Start(grant));
             }
             Event::Refused(error, state) => {
                 let exit = Exit::of(&error);
