@@ -11,7 +11,7 @@ use std::{
     },
     task::{Context, Poll},
     thread,
-    time::Duration,
+    time::{Duration, UNIX_EPOCH},
 };
 
 use lock_runtime::{HeldLock, LockError, LockGuard};
@@ -36,6 +36,13 @@ impl ClientProcess {
     pub async fn acquire(&mut self, key: &str, ttl: Duration, wait: Duration) -> Result<u64, String> {
         self.begin_to_acquire(key, ttl, wait);
         self.acquired().await.expect("the second process lives")
+    }
+
+    /// Runs the present period of a job and releases the lock. Returns the beginning of the period, counted from the
+    /// beginning of 1970, or the kind of the error.
+    pub async fn run_once(&mut self, key: &str, period: Duration) -> Result<Duration, String> {
+        let answer = self.0.ask(&format!("once {key} {}", period.as_millis())).await;
+        answer.parse().map(Duration::from_millis).map_err(|_| answer)
     }
 
     pub fn begin_to_acquire(&mut self, key: &str, ttl: Duration, wait: Duration) {
@@ -159,6 +166,14 @@ async fn client(stores: &[&'static dyn Store], mut lines: mpsc::UnboundedReceive
                     Err(error) => format!("{:?}", error.kind()),
                 }
             }
+            ["once", key, period] => match locks.lock(key).once_per(millis(period)).acquire().await {
+                Ok(guard) => {
+                    let ran = guard.period().expect("it has one").duration_since(UNIX_EPOCH).unwrap();
+                    guard.release().await.unwrap();
+                    ran.as_millis().to_string()
+                }
+                Err(error) => format!("{:?}", error.kind()),
+            },
             ["crowd", key, count, ttl] => {
                 for _ in 0..count.parse().unwrap() {
                     let lock = store.connect(url.clone()).await.unwrap().lock(key).ttl(millis(ttl));

@@ -6,7 +6,7 @@ use std::{
     future::pending,
     panic::resume_unwind,
     sync::atomic::{AtomicUsize, Ordering::SeqCst},
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use lock_runtime::{LockError, LockErrorKind, LockManager, distributed_lock, with_manager};
@@ -37,6 +37,7 @@ pub fn cases() -> Vec<Case> {
         case!(a_value_that_comes_twice_is_one_lock),
         case!(all_keys_are_held_or_none),
         case!(a_lock_is_kept_for_as_long_as_hold_at_least_says),
+        case!(a_period_is_run_once_and_skipped_then),
     ]
 }
 
@@ -378,4 +379,26 @@ async fn a_lock_is_kept_for_as_long_as_hold_at_least_says(fixture: Fixture) {
     fixture.clean().await;
     let freed = began.took();
     assert!(freed.real >= least && freed.within(least + SLACK), "{freed:?}");
+}
+
+#[distributed_lock(key = "<mark>:report", once_per = "24h", on_contention = skip, guard = held)]
+async fn daily(mark: &str) -> Result<Option<SystemTime>, LockError> {
+    Ok(held.period())
+}
+
+#[distributed_lock(key = "<mark>:report", once_per = Duration::from_hours(24))]
+async fn daily_or_error(mark: &str) -> Result<(), LockError> {
+    Ok(())
+}
+
+async fn a_period_is_run_once_and_skipped_then(fixture: Fixture) {
+    let locks = fixture.client().await;
+    let ran = with_manager(locks, daily(fixture.mark())).await.unwrap().expect("the first one runs");
+    assert!(ran < SystemTime::now() + Duration::from_hours(3));
+    let theirs = fixture.client().await;
+    let skipped = with_manager(theirs.clone(), daily(fixture.mark())).await.unwrap();
+    // At the moment at which the next period begins, it runs another one.
+    assert!(skipped.is_none_or(|next| next > ran), "{skipped:?} after {ran:?}");
+    let error = with_manager(theirs, daily_or_error(fixture.mark())).await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::AlreadyRun, "{error}");
 }

@@ -21,6 +21,8 @@ mod loss;
 mod loss_reasons;
 mod minority;
 mod multi_lock;
+mod once_per;
+mod once_per_under_faults;
 mod one_connection;
 mod outage;
 mod ownership;
@@ -51,6 +53,8 @@ pub fn all() -> Vec<Case> {
         wait::cases(),
         lease::cases(),
         hold_at_least::cases(),
+        once_per::cases(),
+        once_per_under_faults::cases(),
         fencing::cases(),
         clocks::cases(),
         attribute::cases(),

@@ -7,6 +7,7 @@ mod host;
 mod leading;
 mod leases;
 mod metrics;
+mod periods;
 mod postgres;
 mod postgres_advisory;
 mod postgres_hand_over;
@@ -52,6 +53,7 @@ pub fn mutants() -> impl Iterator<Item = &'static Mutant> {
         leases::MUTANTS,
         leading::MUTANTS,
         metrics::MUTANTS,
+        periods::MUTANTS,
         waiting::MUTANTS,
         wanted::MUTANTS,
         releases::MUTANTS,
