@@ -140,10 +140,8 @@ fn contest(
                 let mut random = Random::from_seed(seed);
                 let mut count = 0;
                 // Where a hold ends with its connection, the server would free it as soon as a fault closes the connection.
-                let fault = match store.holds_end_with_their_connection() {
-                    true => StoreFault::Paused,
-                    false => StoreFault::Down,
-                };
+                let closes = store.holds_end_with_their_connection();
+                let fault = if closes { StoreFault::Paused } else { StoreFault::Down };
                 while !is_over.load(Ordering::Relaxed) {
                     thread::sleep(Duration::from_millis(500 + random.below(3_000)));
                     site.hurt(fault);
