@@ -215,6 +215,8 @@ fn good_advisory() {
     let server = PostgresServer::start(SAFE);
     let servers = finds(&sessions_of(&server, CREATE), &[]).servers.concat();
     assert!(servers.contains("\"session_timeout\":\"20s\""), "{servers}");
+    // Longer than the usual `ttl`.
+    finds(&sessions_of(&server, "&session_timeout=40s"), &[]);
 }
 
 fn advisory() {

@@ -84,11 +84,9 @@ async fn tried(
 ) -> Result<(), Finding> {
     // The standard library takes the keys of its hashers from the randomness of the operating system.
     let key = format!("distlock-doctor:{:016x}", RandomState::new().build_hasher().finish());
-    let has_leases = ours.capabilities().session_timeout().is_none();
-    let lock = |locks: &LockManager, wait| {
-        let lock = locks.lock(&key).label("doctor").wait(wait);
-        if has_leases { lock.ttl(ttl) } else { lock }
-    };
+    // Shorter ones are refused in a store with sessions.
+    let of_lock = ours.capabilities().session_timeout().unwrap_or(ttl);
+    let lock = |locks: &LockManager, wait| locks.lock(&key).label("doctor").wait(wait).ttl(of_lock);
 
     let first = match lock(ours, Duration::ZERO).acquire().await {
         Ok(guard) => guard,
