@@ -104,8 +104,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "a_release_before_the_group_is_gone",
         edits: &[Rust {
             file: "bin/distlock/keeper/group.rs",
-            from: "self.state.left_at.is_some() &&",
-            to: "self.state.left_at.is_some() && mutant!() || self.state.left_at.is_some() &&",
+            from: "&& test_kill_process_group(self.id) == Err(Errno::SRCH)",
+            to: "&& (mutant!() || test_kill_process_group(self.id) == Err(Errno::SRCH))",
         }],
         caught_by: &["distlock alone::what_the_command_leaves_behind_ends_before_the_release"],
     },
