@@ -29,11 +29,13 @@ use lock_conformance::{Store, support};
 
 fn main() -> ExitCode {
     if ignores_interrupts() {
-        // A signal that is ignored stays ignored in every program that is started from here, as behind an `&` of a script.
+        // A signal that is ignored stays ignored in every program that is started from here, as behind an `&` of a script or
+        // after `nohup`.
         let program = env::current_exe().expect("it is known");
         let mut again = Command::new("env");
-        let error = again.arg("--default-signal=INT,QUIT").arg(program).args(env::args_os().skip(1)).exec();
-        panic!("the tests need INT and QUIT: {error}");
+        let error =
+            again.arg("--default-signal=HUP,INT,QUIT").arg(program).args(env::args_os().skip(1)).exec();
+        panic!("the tests need HUP, INT and QUIT: {error}");
     }
     let mut arguments = Arguments::from_args();
     // Most of a test is waiting for time to pass.
@@ -79,13 +81,13 @@ fn main() -> ExitCode {
     conclusion.exit_code()
 }
 
-/// Whether INT or QUIT is ignored in this process.
+/// Whether HUP, INT or QUIT is ignored in this process.
 fn ignores_interrupts() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    // INT is the second signal, and QUIT the third.
-    ignored.is_some_and(|mask| mask & 0b110 != 0)
+    // HUP is the first signal, INT the second, and QUIT the third.
+    ignored.is_some_and(|mask| mask & 0b111 != 0)
 }
 
 /// A test of a store that may be absent.
