@@ -160,7 +160,7 @@ impl LockManager {
     /// findings; `distlock doctor` also tries whether the locks exclude each other.
     ///
     /// The call connects to each server, asks for settings and figures, and measures the round trips of some calls. It
-    /// changes nothing. A question that the user may not ask is a finding, too. The examination takes as long as the servers
+    /// changes nothing, apart from what each new connection may create (a table, if the URL says so; ZooKeeper's root nodes). A question that the user may not ask is a finding, too. The examination takes as long as the servers
     /// take to answer, within the time limits of the store for each call.
     ///
     /// # Errors

@@ -12,26 +12,33 @@ use lock_conformance::{
 };
 
 use super::diagnosis;
-use crate::command::Named;
+use crate::command::{Named, until};
 
 pub const TESTS: &[Named] = &[
     ("the_doctor_finds_the_faults_of_sentinels", sentinels),
     ("the_doctor_finds_the_faults_of_a_primary_behind_sentinels", primary),
     ("the_doctor_finds_nothing_on_a_good_cluster_and_slots_without_a_server", slots),
     ("the_doctor_finds_the_faults_of_a_cluster_without_replicas", without_replicas),
+    ("the_doctor_finds_a_right_that_one_server_of_a_cluster_lacks", rights_of_one),
 ];
 
 /// Servers that keep their data, and write only while a replica follows.
 const GOOD: &[&str] = &["--save", "3600 1", "--min-replicas-to-write", "1"];
+const COUNTED: &str = "min_slaves_good_slaves:1";
 const DOWN_AFTER: Duration = Duration::from_secs(15);
 
 fn set(servers: &[&str]) -> RedisSet {
-    RedisSet::start(redis_sentinel::Setup {
+    let set = RedisSet::start(redis_sentinel::Setup {
         replicas: 1,
         servers,
         down_after: DOWN_AFTER,
         ..redis_sentinel::Setup::default()
-    })
+    });
+    if servers == GOOD {
+        // A primary counts its replicas once a second.
+        until("the replica counts", || set.servers[0].reports(COUNTED));
+    }
+    set
 }
 
 fn sentinels(_: &'static dyn Store) {
@@ -68,6 +75,9 @@ fn slots(_: &'static dyn Store) {
         node_timeout: DOWN_AFTER,
         ..redis_cluster::Setup::default()
     });
+    for primary in cluster.primaries() {
+        until("the replica counts", || primary.reports(&["INFO", "replication"], COUNTED));
+    }
     let url = format!("redis-cluster://127.0.0.1:{}", cluster.members[0].port);
     let good = diagnosis(&url, "");
     good.expect(&[]);
@@ -78,6 +88,17 @@ fn slots(_: &'static dyn Store) {
     let owner = &cluster.members[2];
     assert_eq!(owner.command(&["CLUSTER", "DELSLOTS", slot]), Value::Text("OK".into()));
     diagnosis(&url, "").expect(&["danger cluster"]).say("1 of 16384 hash slots");
+}
+
+fn rights_of_one(_: &'static dyn Store) {
+    let setup = redis_cluster::Setup { settings: &["--save", "3600 1"], ..redis_cluster::Setup::default() };
+    let cluster = RedisCluster::start(setup);
+    for (number, member) in cluster.members.iter().enumerate() {
+        let keys = if number == 1 { "~other:*" } else { "~lock:*" };
+        member.command(&["ACL", "SETUSER", "locks", "on", ">password", keys, "&lock:*", "+@all"]);
+    }
+    let found = diagnosis(&cluster.url("locks:password@", ""), "--ignore cluster --ignore replicas");
+    found.expect(&["danger rights"]).say("~lock:*").say(&cluster.members[1].port.to_string());
 }
 
 fn without_replicas(_: &'static dyn Store) {

@@ -63,6 +63,13 @@ fn away(_: &'static dyn Store) {
     found.expect(&["warning unreachable"]).say(&nodes.0[1].1.address().to_string());
     nodes.0[2].0.kill();
     diagnosis(&url, "").expect(&["danger unreachable"]);
+    nodes.0[0].0.kill();
+    let nowhere = diagnosis(&url, "");
+    assert_eq!((nowhere.code, nowhere.findings.len()), (119, 0), "{:?}", nowhere.findings);
+    for ttl in ["99ms", "25h"] {
+        let refused = diagnosis(&url, &format!("--ttl {ttl}"));
+        assert!(refused.code == 120 && refused.err.contains("24h"), "{} {}", refused.code, refused.err);
+    }
 }
 
 fn durable(_: &'static dyn Store) {

@@ -55,6 +55,8 @@ pub(crate) async fn examine(
     let Connections { config, fitness, .. } = connections;
     let server = config.address();
     let mut findings = Vec::new();
+    // The first call may have to connect.
+    connections.run(Lane::Here, &fitness.of_server, |_| Vec::new()).await?;
     let trips = measure(|| connections.run(Lane::Here, &fitness.of_server, |_| Vec::new())).await?;
     let mut report = ServerReport::new(&server).with_round_trips(&trips);
 

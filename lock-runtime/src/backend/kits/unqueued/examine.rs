@@ -31,7 +31,7 @@ const NAME: &str = "distlock-doctor";
 
 static RIGHTS: LazyLock<Script> = LazyLock::new(|| Script::of(&[include_str!("scripts/rights.lua")]));
 
-/// Examines each node. Fails only if the store has a single server, which cannot be examined.
+/// Examines each node. Fails only if no node can be examined, for no fault of the configuration.
 ///
 /// # Cancel safety
 /// Cancel safe.
@@ -50,6 +50,10 @@ pub(crate) async fn examine(shared: &Shared, examination: &Examination) -> Resul
             Err(error) if nodes.of.len() == 1 => return Err(error),
             Err(error) => without_vote.push((node, error)),
         }
+    }
+    if examined.servers.is_empty() && without_vote.iter().all(|(_, error)| error.fault().is_none()) {
+        let first = without_vote.into_iter().next().map(|(_, error)| error);
+        return first.map_or(Ok(examined), Err);
     }
     let severity = match nodes.of.len() - without_vote.len() {
         votes if votes >= nodes.majority() => Severity::Warning,

@@ -13,6 +13,7 @@ use crate::{
                 CLUSTER_SETTINGS, Needs, Shown, examine as examine_server, examine_cluster,
                 examine_sentinels, failed,
             },
+            slot::Slot,
         },
     },
 };
@@ -29,8 +30,9 @@ pub(super) async fn examine(
     let mut examined = Examined::default();
     let prefix = &examination.prefix;
     let is_cluster = servers.is_cluster();
-    for (_, node) in servers.all().await? {
-        match look(&node, is_cluster, examination.ttl).await {
+    let all = servers.all().await?;
+    for (_, node) in &all {
+        match look(node, is_cluster, examination.ttl).await {
             Ok((shown, sentinels)) => {
                 examined.servers.push(shown.report);
                 examined.findings.extend(shown.findings);
@@ -44,13 +46,33 @@ pub(super) async fn examine(
             }
         }
     }
-    if let Err(error) = check_rights(servers, prefix).await {
-        // What other errors mean is known from the examination of the servers, and from the trial of the locks.
-        if error.fault().is_some() {
-            examined.findings.push(failed(&error, prefix, Severity::Danger));
+    // Each server has users of its own.
+    for (number, node) in all {
+        let Some(key) = key_at(servers, number, prefix)? else { continue };
+        if let Err(error) = check_rights(servers, &key).await {
+            // What other errors mean is known from the examination of the servers, and from the trial of the locks.
+            if error.fault().is_some() {
+                let address = node.connections.server().config().address();
+                examined.findings.push(failed(&error, prefix, Severity::Danger).at(address));
+            }
         }
     }
     Ok(examined)
+}
+
+/// Returns a name under the prefix whose lock is on the server of this number; `None` if no lock under the prefix is there.
+fn key_at(servers: &Servers, number: u64, prefix: &str) -> Result<Option<LockKey>, LockError> {
+    let key = LockKey::with_prefix(prefix, NAME)?;
+    if servers.lane(&key) == number {
+        return Ok(Some(key));
+    }
+    for slot in (0..u16::MAX).map_while(Slot::numbered) {
+        let key = LockKey::with_prefix(prefix, &format!("{NAME}:{{{}}}", slot.tag()))?;
+        if servers.lane(&key) == number {
+            return Ok(Some(key));
+        }
+    }
+    Ok(None)
 }
 
 async fn look(node: &Node, is_cluster: bool, ttl: Duration) -> Result<(Shown, Examined), LockError> {
@@ -76,10 +98,9 @@ async fn look(node: &Node, is_cluster: bool, ttl: Duration) -> Result<(Shown, Ex
     Ok((shown, examine_sentinels(server, ttl).await))
 }
 
-/// Checks the rights that locks under the prefix need.
-async fn check_rights(servers: &Arc<Servers>, prefix: &str) -> Result<(), LockError> {
-    let key = LockKey::with_prefix(prefix, NAME)?;
-    let mut route = servers.route(&key, Again::IfNotApplied);
+/// Checks the rights that locks under the prefix need, at the server of this one.
+async fn check_rights(servers: &Arc<Servers>, key: &LockKey) -> Result<(), LockError> {
+    let mut route = servers.route(key, Again::IfNotApplied);
     let line = route.line().await.map_err(Failure::into_error)?;
-    line.open_channel(&key).await.map(drop).map_err(Failure::into_error)
+    line.open_channel(key).await.map(drop).map_err(Failure::into_error)
 }

@@ -10,7 +10,13 @@ SELECT
     current_setting('full_page_writes') AS full_page_writes,
     current_setting('synchronous_commit') AS synchronous_commit,
     current_setting('synchronous_standby_names') AS synchronous_standby_names,
-    (SELECT count(*) FROM pg_stat_replication) AS replicas,
+    -- Without subscribers of changes, which are no replicas, and without backups.
+    (
+        SELECT count(*) FROM pg_stat_replication r
+        WHERE r.state <> 'backup' AND NOT EXISTS (
+            SELECT FROM pg_replication_slots s WHERE s.active_pid = r.pid AND s.slot_type = 'logical'
+        )
+    ) AS replicas,
     (date_part('epoch', current_setting('idle_session_timeout', true)::interval) * 1000)::bigint AS idle_ms,
     CASE
         WHEN set_config('tcp_keepalives_idle', '0', true) IS NOT NULL
