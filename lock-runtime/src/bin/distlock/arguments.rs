@@ -158,7 +158,7 @@ pub(crate) struct RevokeArguments {
 #[derive(Args, Debug)]
 pub(crate) struct DoctorArguments {
     /// The `ttl` of the locks that are going to be used; 30s by default, or the longest that the store allows.
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    #[arg(long, value_name = "DURATION", value_parser = ttl)]
     pub(crate) ttl: Option<Duration>,
     /// A finding that is neither shown nor counted, such as `persistence`; may be repeated.
     #[arg(long, value_name = "CODE", value_parser = code)]
@@ -166,6 +166,12 @@ pub(crate) struct DoctorArguments {
     /// Write a line of JSON for each server and for each finding.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+fn ttl(text: &str) -> Result<Duration, String> {
+    let ttl = duration::parse(text).map_err(|error| error.to_string())?;
+    let bounds = Duration::from_millis(100)..=Duration::new(24 * 60 * 60, 0);
+    if bounds.contains(&ttl) { Ok(ttl) } else { Err("from 100ms to 24h".into()) }
 }
 
 fn code(text: &str) -> Result<FindingCode, String> {

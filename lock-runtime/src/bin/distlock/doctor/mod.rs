@@ -66,14 +66,12 @@ async fn examine(ours: &LockManager, theirs: &LockManager, ttl: Duration) -> Res
     Ok(Report { examined: joined(examined, finding.into_iter().collect()), proofs })
 }
 
-/// Adds what was found later, unless the examination has found the same.
+/// Adds what was found later, unless the examination has found it, too: a danger of the same kind.
 fn joined(mut examined: Examined, found: Vec<Finding>) -> Examined {
     for finding in found {
-        let same = |other: &&mut Finding| other.code == finding.code;
-        match examined.findings.iter_mut().find(same) {
-            // The locks do not work, so it is no mere warning.
-            Some(other) => other.severity = other.severity.max(finding.severity),
-            None => examined.findings.push(finding),
+        let is_same = |other: &Finding| other.code == finding.code && other.severity >= finding.severity;
+        if !examined.findings.iter().any(is_same) {
+            examined.findings.push(finding);
         }
     }
     examined

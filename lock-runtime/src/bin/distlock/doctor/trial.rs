@@ -28,6 +28,7 @@ pub(super) enum Proof {
     Excluded,
     Protected,
     Renewed,
+    Kept,
     HandedOver,
     Released,
 }
@@ -40,6 +41,7 @@ impl Proof {
             Self::Excluded => "ask for the lock with a second client",
             Self::Protected => "ask for a release by another client",
             Self::Renewed => "renew a lock before its deadline",
+            Self::Kept => "keep a lock",
             Self::HandedOver => "hand a lock over to a waiting client",
             Self::Released => "release a lock",
         }
@@ -53,6 +55,7 @@ impl fmt::Display for Proof {
             Self::Excluded => "a second client was refused",
             Self::Protected => "a release by another client was refused",
             Self::Renewed => "the lock was renewed, and still excluded the second client",
+            Self::Kept => "the lock was kept, and still excluded the second client",
             Self::HandedOver => "the lock was handed over to the waiting client, with a larger fencing token",
             Self::Released => "the lock was released",
         })
@@ -127,7 +130,8 @@ async fn tried(
 
     renewed(&first, ttl).await?;
     refused(&first, "after a renewal").await?;
-    proofs.push(Proof::Renewed);
+    // A session lasts longer than the trial.
+    proofs.push(if of_lock > ttl { Proof::Kept } else { Proof::Renewed });
 
     handed_over(first, lock(theirs, LONGEST_HAND_OVER).acquire(), proofs).await
 }
