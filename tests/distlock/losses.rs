@@ -24,6 +24,7 @@ pub const TESTS: &[Named] = &[
     ("a_lock_that_is_another_clients_ends_the_command_at_once", a_lock_that_is_gone),
     ("a_lock_revoked_by_force_ends_the_command_at_once", revoked_by_force),
     ("what_has_left_the_group_ends_with_the_command_when_the_lock_is_lost", strays),
+    ("what_has_left_the_group_of_a_revoked_command_ends_with_it", strays_of_a_revoked_command),
     ("what_has_left_the_group_ends_with_distlock", strays_of_a_killed_distlock),
     ("what_has_left_the_group_runs_on_after_the_command", daemons),
     ("an_outage_during_the_wait_is_told", an_outage_during_the_wait),
@@ -155,6 +156,17 @@ const STRAYS: &str = r#"
 fn strays(store: &'static dyn Store) {
     let mut scene = Scene::of(store, Server::Shared, STRAYS);
     assert!(scene.site.lose(&scene.key));
+    assert_eq!(scene.running.code(), 118, "{}", scene.running.err());
+    let ended = SystemTime::now();
+    scene.ended_by(ended);
+}
+
+/// The command obeys TERM, and is gone long before the deadline.
+fn strays_of_a_revoked_command(store: &'static dyn Store) {
+    let mut scene = Scene::of(store, Server::Shared, &format!("{STRAYS} echo $LOCK_FENCING_TOKEN; "));
+    let token = scene.running.out().trim().to_owned();
+    let revoked = end_of(&mut distlock(&scene.url, &format!("revoke {} {token}", scene.key)));
+    assert_eq!(revoked.code, 0, "{}", revoked.err);
     assert_eq!(scene.running.code(), 118, "{}", scene.running.err());
     let ended = SystemTime::now();
     scene.ended_by(ended);

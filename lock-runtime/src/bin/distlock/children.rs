@@ -3,20 +3,19 @@
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Sends KILL to all children; returns how many there are. Children that have ended count until they are waited for. On
-/// systems that do not list them, there are none.
+/// Sends KILL to all children but those that are spared; returns how many there are. Children that have ended count until
+/// they are waited for.
 ///
 /// No other process can have the id of a child before this process has waited for the child.
-pub(crate) fn kill() -> usize {
+pub(crate) fn kill(spared: &[Pid]) -> usize {
     let children = all();
-    for child in &children {
-        let _ = kill_process(*child, Signal::KILL);
-    }
-    children.len()
+    let others = children.iter().filter(|child| !spared.contains(child));
+    others.map(|child| _ = kill_process(*child, Signal::KILL)).count()
 }
 
+/// Returns the children. On systems that do not list them, there are none.
 #[cfg(target_os = "linux")]
-fn all() -> Vec<Pid> {
+pub(crate) fn all() -> Vec<Pid> {
     let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     // The list of each thread has the children that the thread has started or adopted.
     let lists = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
@@ -26,6 +25,6 @@ fn all() -> Vec<Pid> {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn all() -> Vec<Pid> {
+pub(crate) fn all() -> Vec<Pid> {
     Vec::new()
 }

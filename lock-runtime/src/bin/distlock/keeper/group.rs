@@ -46,7 +46,7 @@ impl CommandGroup {
         self.signal(Signal::KILL);
         self.takes_strays |= is_lost;
         if self.takes_strays {
-            children::kill();
+            children::kill(&[]);
         }
     }
 
@@ -54,7 +54,7 @@ impl CommandGroup {
     pub(super) fn is_gone(&self) -> bool {
         self.state.left_at.is_some()
             && test_kill_process_group(self.id) == Err(Errno::SRCH)
-            && !(self.takes_strays && children::kill() > 0)
+            && !((self.takes_strays || self.is_ending) && children::kill(&[]) > 0)
     }
 
     /// Waits for the children that have changed, among them orphans of the group; returns the changes of the command.

@@ -154,14 +154,17 @@ async fn look(locks: &LockManager, beginning: &str) -> Result<Found, LockError> 
     let mut has_waiters = false;
     if found.len() <= MAX_INSPECTED {
         let inspect = async {
+            let mut has_answers = true;
             for state in &mut found {
-                // What the scan has found is shown even if this lock cannot be asked for alone.
-                if let Ok(now) = locks.inspect(state.key.as_str()).await {
-                    *state = now;
+                match locks.inspect(state.key.as_str()).await {
+                    Ok(now) => *state = now,
+                    // What the scan has found is shown even if this lock cannot be asked for alone.
+                    Err(_) => has_answers = false,
                 }
             }
+            has_answers
         };
-        has_waiters = tokio::time::timeout(PATIENCE, inspect).await.is_ok();
+        has_waiters = tokio::time::timeout(PATIENCE, inspect).await.unwrap_or(false);
         found.retain(LockState::is_held);
     }
     Ok(Found { locks: found, has_waiters })

@@ -32,6 +32,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(super) struct KeeperProcess {
     channel: Channel,
     id: Pid,
+    /// The children of this process that are not the keeper's: of the shell that has become this process, for example.
+    others: Vec<Pid>,
     /// The command's group, once it is known.
     group: Option<Pid>,
 }
@@ -39,6 +41,7 @@ pub(super) struct KeeperProcess {
 impl KeeperProcess {
     pub(super) fn start(key: &LockKey, command: &[OsString]) -> io::Result<Self> {
         let (near, far) = UnixStream::pair()?;
+        let others = children::all();
         let child = Command::new(program::path()?)
             .arg0("distlock")
             .arg(ROLE)
@@ -51,7 +54,7 @@ impl KeeperProcess {
             .stdin(Stdio::from(OwnedFd::from(far)))
             .spawn()?;
         send_descriptor(&near, io::stdin().as_fd())?;
-        Ok(Self { channel: Channel::new(near)?, id: Pid::from_child(&child), group: None })
+        Ok(Self { channel: Channel::new(near)?, id: Pid::from_child(&child), others, group: None })
     }
 
     pub(super) fn send(&mut self, order: Order) {
@@ -99,7 +102,7 @@ impl KeeperProcess {
         loop {
             let is_gone = kill_process_group(group, Signal::KILL) == Err(Errno::SRCH);
             // Among the children are the keeper, if it still runs, and then what it has left.
-            if (children::kill() == 0 && is_gone) || Instant::now() >= end {
+            if (children::kill(&self.others) == 0 && is_gone) || Instant::now() >= end {
                 return;
             }
             thread::sleep(Duration::from_millis(2));

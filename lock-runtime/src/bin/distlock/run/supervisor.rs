@@ -107,7 +107,10 @@ impl Supervisor {
         if let Some(signal) = self.interrupted {
             // A shell ends its script for Ctrl-C only if the signal has ended this process.
             drop(self);
-            let _ = signal_hook::low_level::emulate_default_handler(signal.as_raw());
+            // The first process of a container does not end by a signal, but crash.
+            if std::process::id() != 1 {
+                let _ = signal_hook::low_level::emulate_default_handler(signal.as_raw());
+            }
             return Ok(exit::by_signal(signal.as_raw()));
         }
         if self.failure.is_none() && self.was_ended {
