@@ -13,8 +13,8 @@ pub enum LockErrorKind {
     /// Another caller still held the lock at the end of the wait, or the future of the acquisition was [not polled in
     /// time](crate::docs::safety#unpolled-futures).
     Timeout,
-    /// The lock was acquired before in this period, by another caller or by this one; see
-    /// [`once_per`](crate::Lock::once_per).
+    /// Another start of the job, or an earlier one of this caller, has the period: it runs, has run, or has marked the period
+    /// and waits for the lock; see [`once_per`](crate::Lock::once_per).
     AlreadyRun,
     /// The lock was lost: it was held, and no longer is.
     Lost,

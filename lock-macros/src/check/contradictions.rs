@@ -50,8 +50,9 @@ pub(super) fn check(plan: &Plan, contention: Option<Span>) -> Result<()> {
              body for further locks",
         ));
     }
-    if let (OnContention::Skip, Some(span), Some(Wait::Forever)) =
-        (plan.on_contention, contention, &plan.wait)
+    // A period that has been run is skipped at once.
+    if let (OnContention::Skip, Some(span), Some(Wait::Forever), None) =
+        (plan.on_contention, contention, &plan.wait, &plan.once_per)
     {
         return Err(Error::new(
             span,

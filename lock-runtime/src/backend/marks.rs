@@ -13,6 +13,10 @@ use crate::{LockError, LockKey, OwnerToken};
 pub trait Marks: Send + Sync {
     /// Sets the mark, unless the entry names this period with another owner, or a later period.
     ///
+    /// A later period that is further ahead than the next period of the entry was marked by a client with a wrong clock. It
+    /// must not keep the job from running until then, so the store treats such a mark as removed: by its own clock, or by
+    /// that of the client, which has to be read after the entry.
+    ///
     /// The call may be repeated with the same owner, and recognises its own mark. After [`remove`](Self::remove) has
     /// completed, a request of an earlier call with the same owner must not set the mark any more.
     ///
@@ -39,6 +43,8 @@ pub struct Mark {
     pub key: LockKey,
     /// The number of the period, counted from 1970.
     pub period: u64,
+    /// The length of the period, which all marks of this name have in common.
+    pub length: Duration,
     /// Who sets the mark: a new owner for each attempt.
     pub owner: OwnerToken,
     /// How long the mark is of use from now on: until the period has ended on the clocks of all clients.

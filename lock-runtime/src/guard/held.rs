@@ -41,8 +41,9 @@ impl HeldLock {
     }
 
     /// Returns the beginning of the period for which the lock was acquired, if the lock has the option
-    /// [`once_per`](crate::Lock::once_per). No other acquisition of this lock has the same period, so the body can use it
-    /// as an idempotency key, or to find out what there is to do.
+    /// [`once_per`](crate::Lock::once_per). No other acquisition of this lock with the same length has the same period (a
+    /// guard that re-enters the lock shares it), so the body can use it as an idempotency key, or to find out what there is
+    /// to do.
     #[must_use]
     pub fn period(&self) -> Option<SystemTime> {
         self.turn.period.get().copied()

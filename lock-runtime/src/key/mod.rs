@@ -7,7 +7,7 @@ pub mod template;
 
 pub use self::parse::IntoLockKey;
 
-use std::{borrow::Borrow, fmt, hash::Hash, sync::Arc};
+use std::{borrow::Borrow, fmt, hash::Hash, sync::Arc, time::Duration};
 
 /// The maximum length of a name in bytes, without the prefix.
 pub(crate) const MAX_KEY_BYTES: usize = 512;
@@ -19,8 +19,8 @@ pub(crate) const MAX_PREFIX_BYTES: usize = 128;
 /// A name is any text of at most 512 bytes that follows these rules:
 /// * it is not empty and contains no control characters;
 /// * it does not begin with `~` or contain `:~`, because stores use such names for their own entries;
-/// * it contains braces only as a single hash tag, as in `{tenant}:orders`. (In a Redis Cluster, a hash tag determines
-///   the slot. This library does not support clusters, so the tag currently has no effect.)
+/// * it contains braces only as a single hash tag, as in `{tenant}:orders`. (In a Redis Cluster, the hash tag determines
+///   the slot.)
 ///
 /// Two keys are equal (`==`) if their names are the same, byte for byte: case matters, and Unicode is not normalised.
 /// The prefix is not compared: keys with the same name but different prefixes are equal, although they are different
@@ -50,10 +50,11 @@ impl LockKey {
         Self { stored, start: prefix.len(), class: None }
     }
 
-    /// Returns the name under which the store keeps the mark of a [period](crate::Lock::once_per) of this lock: one name
-    /// for the even periods, and one for the odd periods. No lock has such a name, because names contain no `:~`.
-    pub(crate) fn mark(&self, period: u64) -> Self {
-        Self::joined(self.prefix(), &format!("{self}:~once:{}", period % 2)).or_class(self.class)
+    /// Returns the name under which the store keeps the mark of a [period](crate::Lock::once_per) of this lock: for each
+    /// length, one name for the even periods, and one for the odd periods. (The numbers of periods of different lengths
+    /// cannot be compared.) No lock has such a name, because names contain no `:~`.
+    pub(crate) fn mark(&self, period: u64, length: Duration) -> Self {
+        Self::joined(self.prefix(), &format!("{self}:~once:{length:?}:{}", period % 2)).or_class(self.class)
     }
 
     /// Returns the name of the lock, without the prefix.

@@ -14,7 +14,7 @@ use super::{
     acquire::{Started, ended, not_polled, start, unless_forked},
 };
 use crate::{
-    LockError, LockGuard,
+    LockError, LockErrorKind, LockGuard,
     engine::{
         Engine,
         in_flight::InFlightGuard,
@@ -38,7 +38,9 @@ impl Lock {
     ///
     /// An acquisition that does not get the lock uses up no period: for example, because the run of the period before
     /// still holds the lock at the end of the wait, because the store fails, or because the future is dropped. But while
-    /// such an acquisition waits, or its mark is removed in the background, others fail with `AlreadyRun`.
+    /// such an acquisition waits, or its mark is removed, others fail with `AlreadyRun`; somebody has to start again
+    /// afterwards, or nobody runs the period. If a process ends while a mark is being removed, the period is lost, so
+    /// await [`shutdown`](crate::LockManager::shutdown) at the end.
     ///
     /// # Clocks and timers
     /// An acquisition in the last tenth of a period counts for the next period, because timers fire a little early, and
@@ -57,8 +59,10 @@ impl Lock {
     ///
     /// # Errors
     /// Acquiring then fails with these errors, too:
-    /// * [`AlreadyRun`](crate::LockErrorKind::AlreadyRun) if the lock was acquired before in this period;
+    /// * [`AlreadyRun`](crate::LockErrorKind::AlreadyRun) if another start has this period;
     ///   [`try_acquire`](Self::try_acquire) returns this error as well;
+    /// * [`WouldDeadlock`](crate::LockErrorKind::WouldDeadlock) if the calling code re-enters a lock that was acquired without
+    ///   this option;
     /// * [`InvalidOptions`](crate::LockErrorKind::InvalidOptions) if the length is out of bounds, or, with Redlock, if
     ///   six fifths of it are longer than the `max_ttl` of nodes that are not durable;
     /// * [`Unsupported`](crate::LockErrorKind::Unsupported) if a store from outside this crate has session locks and does
@@ -101,9 +105,8 @@ pub(super) async fn acquire(
         let can = engine.backend.capabilities();
         request.check(can)?;
         check_period(length, can)?;
-        // Code that runs under the lock already runs its period, or must not wait for itself.
         if let Some(again) = scope::reenter(engine, request) {
-            return again;
+            return again.and_then(of_a_period);
         }
         loop {
             let id = engine.cohorts.next_id();
@@ -134,13 +137,34 @@ async fn mark_and_acquire(
     let _asking = InFlightGuard::new(Arc::clone(&engine.asking));
     engine.check_ready()?;
     let mark = mark::set(&engine, &request, length).await?;
-    let guard = match start(&engine, &request, id).await? {
-        Started::Acquired(guard) => guard,
-        Started::Waits { pending, .. } => pending.await?,
+    let acquired = match start(&engine, &request, id).await {
+        Ok(Started::Acquired(guard)) => Ok(guard),
+        Ok(Started::Waits { pending, .. }) => pending.await,
+        Err(error) => Err(error),
     };
-    let _ = guard.turn().period.set(mark.period.beginning());
-    mark.keep();
-    Ok(guard)
+    match acquired {
+        Ok(guard) => {
+            let _ = guard.turn().period.set(mark.period.beginning());
+            mark.keep();
+            Ok(guard)
+        }
+        Err(error) => {
+            mark.remove().await;
+            Err(error)
+        }
+    }
+}
+
+/// Checks a guard of code that re-enters its lock: the code is a part of the run of a period, or has marked none.
+fn of_a_period(guard: LockGuard) -> Result<LockGuard, LockError> {
+    if guard.period().is_some() {
+        return Ok(guard);
+    }
+    Err(LockError::new(
+        LockErrorKind::WouldDeadlock,
+        "this code is already running under the lock, which was acquired without `once_per`, so it runs no period: acquire \
+         the lock with `once_per` at first",
+    ))
 }
 
 #[cfg(test)]

@@ -31,6 +31,8 @@ pub fn cases() -> Vec<Case> {
         case!(the_longest_period_is_marked),
         case!(bounds_and_calls_without_periods),
         case!(the_section_that_runs_the_period_does_not_wait_for_itself),
+        case!(a_section_without_a_period_runs_none),
+        case!(another_length_has_periods_of_its_own),
         case!(operators_see_no_mark).needs(Need::Can(|can| can.shows_locks())),
         case!(nothing_is_left_after_the_period),
         case!(clocks_may_differ_by_less_than_a_tenth).needs(SHARED),
@@ -340,6 +342,32 @@ async fn the_section_that_runs_the_period_does_not_wait_for_itself(fixture: Fixt
     is_used(&locks, &key, period).await;
 }
 
+async fn a_section_without_a_period_runs_none(fixture: Fixture) {
+    let locks = fixture.client().await;
+    let (key, period) = (fixture.key("k"), calm_period());
+    let guard = locks.lock(&key).acquire().await.unwrap();
+    let section = async {
+        let error = locks.lock(&key).reentrant(true).once_per(period).acquire().await.unwrap_err();
+        assert_eq!(error.kind(), LockErrorKind::WouldDeadlock, "{error}");
+        assert!(error.to_string().contains("`once_per`"), "{error}");
+    };
+    guard.run(section).await.unwrap();
+    once(&locks, &key, period).await.unwrap().release().await.unwrap();
+}
+
+/// A shorter one counts with larger numbers, and the mark of a longer one would last far longer.
+async fn another_length_has_periods_of_its_own(fixture: Fixture) {
+    let locks = fixture.client().await;
+    let (key, period) = (fixture.key("k"), calm_period());
+    let lengths = [period, 24 * period, period + ms(1), 2 * period];
+    for length in lengths {
+        once(&locks, &key, length).await.unwrap().release().await.unwrap();
+    }
+    for length in lengths {
+        is_used(&locks, &key, length).await;
+    }
+}
+
 async fn operators_see_no_mark(fixture: Fixture) {
     let locks = fixture.client().await;
     let (key, period) = (fixture.key("k"), calm_period());
@@ -360,7 +388,7 @@ async fn operators_see_no_mark(fixture: Fixture) {
         }
     }
     for parity in 0..2 {
-        let error = locks.inspect(format!("{key}:~once:{parity}")).await.unwrap_err();
+        let error = locks.inspect(format!("{key}:~once:{period:?}:{parity}")).await.unwrap_err();
         assert_eq!(error.kind(), LockErrorKind::InvalidKey, "{error}");
     }
 }

@@ -62,8 +62,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "a_mark_that_is_being_removed_is_taken_for_another_client_s",
         edits: &[Rust {
             file: "lock/once_per/mark.rs",
-            from: "if engine.releaser.is_removing_mark(key.stored()) {",
-            to: "if engine.releaser.is_removing_mark(key.stored()) && !mutant!() {",
+            from: "if was_removing || is_removing() {",
+            to: "if (was_removing || is_removing()) && !mutant!() {",
         }],
         caught_by: &["unit lock::once_per::tests::a_mark_that_is_being_removed_is_no_run"],
     },
@@ -89,8 +89,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "a_shutdown_waits_for_no_mark",
         edits: &[Rust {
             file: "engine/releaser/mod.rs",
-            from: "        self.marks.drained().await;",
-            to: "        if !mutant!() { self.marks.drained().await; }",
+            from: "        self.marks_removed().await;",
+            to: "        if !mutant!() { self.marks_removed().await; }",
         }],
         caught_by: &["redis::once_per::a_shutdown_leaves_the_period_of_a_waiter"],
     },
@@ -98,8 +98,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "a_later_mark_is_overwritten",
         edits: &[Rust {
             file: "backend/stores/zookeeper/marks.rs",
-            from: "if *period > mark.period => Step::Done(Marked::Taken)",
-            to: "if *period > mark.period && !mutant!() => Step::Done(Marked::Taken)",
+            from: "if *period > mark.period && *period <= now.saturating_add(2) => {",
+            to: "if *period > mark.period && *period <= now.saturating_add(2) && !mutant!() => {",
         }],
         caught_by: &[
             "unit backend::stores::zookeeper::marks::tests::a_mark_is_set_once_and_its_owner_recognises_it",
@@ -114,12 +114,31 @@ pub const MUTANTS: &[Mutant] = &[
         caught_by: &["postgres_advisory::once_per::one_of_six_clients_runs_a_period"],
     },
     Mutant {
-        name: "distlock_ends_before_its_mark_is_removed",
+        name: "a_process_may_end_before_its_mark_is_removed",
         edits: &[Rust {
-            file: "bin/distlock/run/holder.rs",
-            from: "            if once_per.is_some() {",
-            to: "            if once_per.is_some() && !mutant!() {",
+            file: "lock/once_per/mark.rs",
+            from: "            () = engine.releaser.marks_removed() => {}",
+            to: "            () = engine.releaser.marks_removed(), if !mutant!() => {}
+            () = async {}, if mutant!() => {}",
         }],
         caught_by: &["distlock alone::a_start_that_is_ended_or_not_granted_leaves_the_period"],
+    },
+    Mutant {
+        name: "a_tie_for_a_mark_is_a_run",
+        edits: &[Rust {
+            file: "lock/once_per/mark.rs",
+            from: "holder: None, .. } if attempt < MAX_REPEATS_IF_BUSY => {",
+            to: "holder: None, .. } if attempt < MAX_REPEATS_IF_BUSY && !mutant!() => {",
+        }],
+        caught_by: &["unit lock::once_per::tests::a_mark_without_a_holder_is_asked_for_again"],
+    },
+    Mutant {
+        name: "a_section_without_a_period_runs_one",
+        edits: &[Rust {
+            file: "lock/once_per.rs",
+            from: "if guard.period().is_some() {",
+            to: "if guard.period().is_some() || mutant!() {",
+        }],
+        caught_by: &["memory::once_per::a_section_without_a_period_runs_none"],
     },
 ];

@@ -118,6 +118,14 @@ impl Releaser {
         }
     }
 
+    /// Completes when no mark is being removed, or one has been for as long as a shutdown would wait for it.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(crate) async fn marks_removed(&self) {
+        self.marks.drained().await;
+    }
+
     /// Returns whether this process is removing a mark with this stored name.
     pub(crate) fn is_removing_mark(&self, stored: &str) -> bool {
         self.marks.has(stored)
@@ -169,7 +177,7 @@ impl Releaser {
     pub(crate) async fn drained(&self) {
         self.probe_now.notify_one();
         self.pending.drained().await;
-        self.marks.drained().await;
+        self.marks_removed().await;
     }
 
     fn put(self: &Arc<Self>, entry: Entry) {

@@ -30,6 +30,11 @@ use crate::{
 /// a mark.)
 const SINGLE_ATTEMPT_AT_LEAST: Duration = Duration::from_secs(5);
 
+/// How often the store is asked again if it shows no holder of the mark.
+const MAX_REPEATS_IF_BUSY: u32 = 4;
+/// Upper bound on the time for which an acquisition that has failed waits for the removal of its mark.
+const REMOVAL: Duration = Duration::from_secs(1);
+
 /// A mark that is set. It is removed in the background when it is dropped, unless the period is [used](Self::keep).
 pub(super) struct PeriodMark {
     pub(super) period: Period,
@@ -44,6 +49,18 @@ impl PeriodMark {
     /// Leaves the mark in the store: the period is used.
     pub(super) fn keep(mut self) {
         self.mark = None;
+    }
+
+    /// Removes the mark, and waits for this for a bounded time: the process may end as soon as its caller knows that the
+    /// lock was not acquired.
+    pub(super) async fn remove(self) {
+        let engine = Arc::clone(&self.engine);
+        drop(self);
+        tokio::select! {
+            biased;
+            () = engine.releaser.marks_removed() => {}
+            () = clock::sleep_until(Instant::now() + REMOVAL) => {}
+        }
     }
 }
 
@@ -174,10 +191,13 @@ impl Claim<'_> {
         let (began, now) = (Instant::now(), unix_time());
         let period = Period::of(now, length);
         let lasts = period.mark_lasts(now);
-        let key = request.lock.key.mark(period.number);
-        let Some(mark) = ask(engine, request, key.clone(), period.number, lasts, doubtful).await? else {
-            // The mark may be one that this process is removing, because its lock was not acquired.
-            return Err(if engine.releaser.is_removing_mark(key.stored()) {
+        let key = request.lock.key.mark(period.number, length);
+        // The mark may be one that this process is removing, because its lock was not acquired. The removal may be confirmed
+        // while the answer is under way.
+        let is_removing = || engine.releaser.is_removing_mark(key.stored());
+        let was_removing = is_removing();
+        let Some(mark) = ask(engine, request, key.clone(), period, lasts, doubtful).await? else {
+            return Err(if was_removing || is_removing() {
                 LockError::backend(
                     "the store did not yet confirm that an earlier mark of this period, whose lock was not acquired, is removed",
                 )
@@ -207,32 +227,42 @@ async fn ask(
     engine: &Arc<Engine>,
     request: &Request,
     key: LockKey,
-    period: u64,
+    period: Period,
     lasts: Duration,
     doubtful: &Arc<Doubtful>,
 ) -> Result<Option<Arc<dyn Releasable>>, LockError> {
     let cleanup = Cleanup(Arc::<Doubtful>::clone(doubtful));
     if engine.backend.marks().is_some() {
-        let mark = Mark { key, period, owner: OwnerToken::random(), lasts };
+        let Period { number: period, length } = period;
+        let mark = Mark { key, period, length, owner: OwnerToken::random(), lasts };
         return set_entry(Arc::clone(&engine.backend), mark, cleanup).await;
     }
     let LockId { mode, .. } = request.lock;
     let label = request.options.label;
-    let (wait, progress) = (Wait::No, Progress(None));
-    let acquire = Acquire { key, mode, ttl: lasts, auto_renew: false, wait, label, cleanup, progress };
-    match engine.backend.acquire(acquire).await? {
-        Acquired::Granted(grant) => match grant.held {
-            Held::Lease { lease, .. } => Ok(Some(lease)),
-            Held::Session { session, .. } => {
-                doubtful.remove_in_background(session, Instant::FAR_FUTURE);
-                Err(LockError::new(
-                    LockErrorKind::Unsupported,
-                    "this store has session locks, and cannot mark a period (`Backend::marks`), so it has no `once_per`",
-                ))
+    for attempt in 0.. {
+        let (key, cleanup, progress) = (key.clone(), cleanup.clone(), Progress(None));
+        let acquire =
+            Acquire { key, mode, ttl: lasts, auto_renew: false, wait: Wait::No, label, cleanup, progress };
+        match engine.backend.acquire(acquire).await? {
+            Acquired::Granted(grant) => match grant.held {
+                Held::Lease { lease, .. } => return Ok(Some(lease)),
+                Held::Session { session, .. } => {
+                    doubtful.remove_in_background(session, Instant::FAR_FUTURE);
+                    return Err(LockError::new(
+                        LockErrorKind::Unsupported,
+                        "this store has session locks, and cannot mark a period (`Backend::marks`), so it has no `once_per`",
+                    ));
+                }
+            },
+            // Without a holder, several clients may have divided the nodes of a quorum among them, or the row was locked by
+            // the claim of another one: if all of them gave up, nobody would run the period.
+            Acquired::Busy { holder: None, .. } if attempt < MAX_REPEATS_IF_BUSY => {
+                clock::sleep_until(Instant::now() + backoff(attempt)).await;
             }
-        },
-        Acquired::Busy { .. } => Ok(None),
+            Acquired::Busy { .. } => return Ok(None),
+        }
     }
+    unreachable!("the loop ends by returning")
 }
 
 /// Sets the mark in a store with session locks.

@@ -5,6 +5,8 @@
 //! applied at all. Therefore a removal changes the node in any case, even if the node does not have the mark yet: the
 //! request that was to set the mark may still be under way.
 
+use std::time::{Duration, SystemTime};
+
 use ::zookeeper_client as zk;
 
 use super::{ZooKeeper, error::Failure, names, session::Session};
@@ -24,7 +26,7 @@ impl Marks for ZooKeeper {
     fn set<'a>(&'a self, mark: &'a Mark) -> BoxFuture<'a, Result<Marked, LockError>> {
         Box::pin(async move {
             let session = self.link.session().await?;
-            let decide = |entry: Option<&Entry>| decide(entry, mark);
+            let decide = |entry: Option<&Entry>| decide(entry, mark, number_now(mark.length));
             change(&session, mark, &data(mark.period, Some(mark.owner.expose())), decide).await
         })
     }
@@ -81,10 +83,19 @@ enum Step<T> {
     Write(T),
 }
 
-/// Decides whether a mark can be set, given the present entry.
-fn decide(entry: Option<&Entry>, mark: &Mark) -> Step<Marked> {
+/// Returns the number of the period in which we are.
+fn number_now(length: Duration) -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_nanos() / length.as_nanos().max(1)).unwrap_or(u64::MAX)
+}
+
+/// Decides whether a mark can be set, given the present entry, and the number of the period in which we are: an entry of a
+/// period that is more than two further on was set by a client with a wrong clock.
+fn decide(entry: Option<&Entry>, mark: &Mark, now: u64) -> Step<Marked> {
     match entry {
-        Some(Entry { period, .. }) if *period > mark.period => Step::Done(Marked::Taken),
+        Some(Entry { period, .. }) if *period > mark.period && *period <= now.saturating_add(2) => {
+            Step::Done(Marked::Taken)
+        }
         Some(Entry { period, owner: Some(owner) }) if *period == mark.period => {
             Step::Done(if *owner == mark.owner.expose() { Marked::Set } else { Marked::Taken })
         }
@@ -143,14 +154,13 @@ fn failed(error: zk::Error) -> LockError {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::{LockKey, OwnerToken};
 
     fn mark(period: u64, owner: u128) -> Mark {
-        let key = LockKey::new("k").expect("valid").mark(period);
-        Mark { key, period, owner: OwnerToken::from(owner), lasts: Duration::from_secs(1) }
+        let length = Duration::from_secs(1);
+        let key = LockKey::new("k").expect("valid").mark(period, length);
+        Mark { key, period, length, owner: OwnerToken::from(owner), lasts: Duration::from_secs(1) }
     }
 
     fn entry(period: u64, owner: impl Into<Option<u128>>) -> Entry {
@@ -179,9 +189,12 @@ mod tests {
             (Some(entry(8, 2)), Step::Done(Marked::Taken)),
             (Some(entry(10, 2)), Step::Done(Marked::Taken)),
             (Some(entry(10, None)), Step::Done(Marked::Taken)),
+            (Some(entry(12, 2)), Step::Write(Marked::Set)),
         ] {
-            assert_eq!(decide(present.as_ref(), &ours), step, "{present:?}");
+            assert_eq!(decide(present.as_ref(), &ours, 9), step, "{present:?}");
         }
+        // Ours is late.
+        assert_eq!(decide(Some(&entry(12, 2)), &ours, 12), Step::Done(Marked::Taken));
     }
 
     #[test]

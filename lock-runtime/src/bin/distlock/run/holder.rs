@@ -45,16 +45,8 @@ pub(super) struct Holder {
 }
 
 impl Holder {
-    /// Begins to acquire the lock; with a period, at most once in each.
-    pub(super) fn start(
-        locks: LockManager,
-        mut lock: Lock,
-        key: &str,
-        once_per: Option<Duration>,
-    ) -> io::Result<Self> {
-        if let Some(period) = once_per {
-            lock = lock.once_per(period);
-        }
+    /// Begins to acquire the lock.
+    pub(super) fn start(locks: LockManager, lock: Lock, key: &str) -> io::Result<Self> {
         let (wake, ring) = UnixStream::pair()?;
         wake.set_nonblocking(true)?;
         let (send, events) = mpsc::channel();
@@ -63,7 +55,7 @@ impl Holder {
         let key = key.to_owned();
         let work = move || {
             let bell = Bell { send, ring };
-            runtime.block_on(hold(&locks, lock, &key, once_per, finished, &bell));
+            runtime.block_on(hold(&locks, lock, &key, finished, &bell));
             // Connections may have tasks that do not end.
             runtime.shutdown_background();
         };
@@ -112,14 +104,7 @@ impl Bell {
     }
 }
 
-async fn hold(
-    locks: &LockManager,
-    lock: Lock,
-    key: &str,
-    once_per: Option<Duration>,
-    mut finish: oneshot::Receiver<()>,
-    bell: &Bell,
-) {
+async fn hold(locks: &LockManager, lock: Lock, key: &str, mut finish: oneshot::Receiver<()>, bell: &Bell) {
     let acquired = tokio::select! {
         biased;
         _ = &mut finish => None,
@@ -136,10 +121,6 @@ async fn hold(
         Some(Err(error)) => {
             let is_held = matches!(error.kind(), LockErrorKind::Contended | LockErrorKind::Timeout);
             let state = if is_held { timeout(CURIOSITY, locks.inspect(key)).await.ok() } else { None };
-            if once_per.is_some() {
-                // The mark of the period is removed in the background, so that another client can run the period.
-                let _ = timeout(PATIENCE, locks.shutdown()).await;
-            }
             return bell.tell(Event::Refused(error, state.and_then(Result::ok)));
         }
     };

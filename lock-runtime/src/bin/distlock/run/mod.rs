@@ -44,7 +44,10 @@ pub(crate) fn run(store: &StoreArguments, options: RunArguments) -> Result<u8, F
         Wait::AtMost(wait) => lock.wait(wait),
         Wait::Forever => lock.wait_forever(),
     };
-    let holder = Holder::start(locks, lock, &options.key, options.once_per);
+    if let Some(period) = options.once_per {
+        lock = lock.once_per(period);
+    }
+    let holder = Holder::start(locks, lock, &options.key);
     let holder = holder.map_err(|error| internal("a thread cannot be started", &error))?;
 
     let ended = Supervisor::new(key, program, signals, keeper, holder).run();
