@@ -1,6 +1,7 @@
 //! A Redis Cluster: primaries, each with a replica if that is asked for.
 
 use std::{
+    collections::BTreeSet,
     os::unix::net::UnixStream,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
@@ -224,10 +225,14 @@ impl RedisCluster {
     /// Begins to move a slot to a primary: its keys are still where they were.
     pub fn begin_move<'a>(&'a self, slot: u16, to: &'a Member) -> Move<'a> {
         let from = self.owner(slot);
-        // If a slot is moved again before all servers know of the last move, two servers can end up believing that the
-        // other one has the slot, and none of them serves it.
-        self.until("all know who has the slot", |member| {
-            server_of(slot, member).is_some_and(|id| id == from.id)
+        // If a slot is moved again before all servers know of the last move and its epoch, the new owner may take an epoch
+        // that another server has. Two servers can then believe that the other one has the slot, and none of them serves it.
+        self.until("all know who has the slot, and since which epoch", |member| {
+            let known = epochs(member);
+            let different: BTreeSet<_> = known.iter().map(|(_, epoch)| epoch).collect();
+            known == epochs(from)
+                && different.len() == known.len()
+                && server_of(slot, member).is_some_and(|id| id == from.id)
         });
         let moving = Move { cluster: self, slot: slot.to_string(), from, to };
         to.command(&["CLUSTER", "SETSLOT", &moving.slot, "IMPORTING", &from.id]);
@@ -291,6 +296,16 @@ impl RedisCluster {
             assert!(Instant::now() < end, "{words:?}: {answer:?}");
         }
     }
+}
+
+/// The IDs of the primaries, in their order, each with its configuration epoch, as `member` knows.
+fn epochs(member: &Member) -> Vec<(String, String)> {
+    let Value::Text(nodes) = member.command(&["CLUSTER", "NODES"]) else { return Vec::new() };
+    let words = nodes.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    let primaries = words.filter(|words| words[2].contains("master"));
+    let mut epochs: Vec<_> = primaries.map(|words| (words[0].to_owned(), words[6].to_owned())).collect();
+    epochs.sort();
+    epochs
 }
 
 /// The ID of the server that has this slot, as `member` knows.
