@@ -211,7 +211,7 @@ fn periods(store: &dyn Store, count: u32) -> Sum {
         let from = begins.saturating_sub(PERIOD / 10);
         let may_have_marked = |start: &Start| start.began < first && start.ended > from;
         let is_excused = starts.iter().any(|(start, ..)| start.is_faulty && may_have_marked(start));
-        assert!(runs.contains_key(&*shown) || is_excused, "nobody has run {shown}: {text}");
+        assert!(runs.contains_key(&*shown) || is_excused, "no start has run {shown}: {text}");
     }
     assert!(end.elapsed() < PATIENCE);
     sum

@@ -38,8 +38,8 @@ impl Lock {
     ///
     /// An acquisition that does not get the lock uses up no period: for example, because the run of the period before
     /// still holds the lock at the end of the wait, because the store fails, or because the future is dropped. But while
-    /// such an acquisition waits, or its mark is removed, others fail with `AlreadyRun`; somebody has to start again
-    /// afterwards, or nobody runs the period. If a process ends while a mark is being removed, the period is lost, so
+    /// such an acquisition waits, or its mark is removed, others fail with `AlreadyRun`; a caller has to start again
+    /// afterwards, or the period is not run. If a process ends while a mark is being removed, the period is lost, so
     /// await [`shutdown`](crate::LockManager::shutdown) at the end.
     ///
     /// # Clocks and timers

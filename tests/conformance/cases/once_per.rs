@@ -53,7 +53,7 @@ pub(super) fn calm_period() -> Duration {
     )
 }
 
-/// The beginning of the period for which a start counts, so long after the beginning of 1970.
+/// The beginning of the period for which a start counts, `now` after the beginning of 1970.
 pub(super) fn beginning(now: Duration, length: Duration) -> SystemTime {
     let number = (now + length / 10).as_nanos() / length.as_nanos();
     SystemTime::UNIX_EPOCH + length * u32::try_from(number).unwrap()

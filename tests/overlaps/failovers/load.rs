@@ -116,7 +116,7 @@ pub async fn hold_locks() {
 struct Lock {
     number: usize,
     name: String,
-    /// Whether somebody always waits for it. Another lock is free for a while, so that a new primary that has lost a lease
+    /// Whether a caller always waits for the lock. Another lock is free for a while, so that a new primary that has lost a lease
     /// may have no other one of the lock, either.
     is_busy: bool,
     resource: Resource,

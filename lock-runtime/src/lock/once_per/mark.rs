@@ -255,7 +255,7 @@ async fn ask(
                 }
             },
             // Without a holder, several clients may have divided the nodes of a quorum among them, or the row was locked by
-            // the claim of another one: if all of them gave up, nobody would run the period.
+            // the claim of another one: if all of them gave up, the period would not be run.
             Acquired::Busy { holder: None, .. } if attempt < MAX_REPEATS_IF_BUSY => {
                 clock::sleep_until(Instant::now() + backoff(attempt)).await;
             }

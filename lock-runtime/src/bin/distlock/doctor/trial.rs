@@ -94,7 +94,7 @@ async fn tried(
     let first = match lock(ours, Duration::ZERO).acquire().await {
         Ok(guard) => guard,
         Err(error) if is_held(&error) => {
-            return Err(exclusion(format!("a lock that nobody uses, `{key}`, is held by another client")));
+            return Err(exclusion(format!("`{key}`, a lock of a new name, is held by another client")));
         }
         Err(error) => return Err(failed(Proof::Acquired, &error)),
     };
