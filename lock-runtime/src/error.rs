@@ -160,8 +160,8 @@ impl LockError {
 
     /// Names the fault of the store's configuration that is the reason.
     #[must_use]
-    pub fn with_fault(mut self, fault: FindingCode) -> Self {
-        self.0.fault = Some(fault);
+    pub fn with_fault(mut self, fault: impl Into<Option<FindingCode>>) -> Self {
+        self.0.fault = fault.into();
         self
     }
 

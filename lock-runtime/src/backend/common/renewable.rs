@@ -10,7 +10,6 @@ use crate::{LockError, LockErrorKind};
 pub(in crate::backend) fn cannot_renew(error: &LockError, is_full: bool) -> LockError {
     let kind = if is_full { LockErrorKind::Overloaded } else { error.kind() };
     let message = format!("the lock could not be renewed, so it is not granted: {}", error.message());
-    let explained = LockError::new(kind, message).with_source(error.clone());
-    let explained = error.fault().into_iter().fold(explained, LockError::with_fault);
+    let explained = LockError::new(kind, message).with_source(error.clone()).with_fault(error.fault());
     if error.is_permanent() { explained.into_permanent() } else { explained }
 }

@@ -225,11 +225,7 @@ fn fault(error: &RedisError) -> Option<FindingCode> {
 /// Explains a failure and its remedy, with the driver's error as the source.
 pub(crate) fn explain(error: RedisError) -> LockError {
     let fault = fault(&error);
-    let explained = in_words(error);
-    match fault {
-        Some(fault) => explained.with_fault(fault),
-        None => explained,
-    }
+    in_words(error).with_fault(fault)
 }
 
 fn in_words(error: RedisError) -> LockError {

@@ -51,8 +51,7 @@ fn joined(all: usize, errors: &[(&str, LockError)]) -> LockError {
     let ends_wait = too_many(&|error| is_permanent(error) || is_full(error));
     let joined =
         LockError::new(if ends_wait { LockErrorKind::Overloaded } else { LockErrorKind::Backend }, message);
-    let fault = errors.iter().find_map(|(_, error)| error.fault());
-    fault.into_iter().fold(joined, LockError::with_fault)
+    joined.with_fault(errors.iter().find_map(|(_, error)| error.fault()))
 }
 
 #[cfg(test)]

@@ -87,12 +87,8 @@ async fn connect(config: &Config) -> Result<zk::Client, LockError> {
     };
     let message = format!("cannot connect to ZooKeeper at {}: {text}", config.servers);
     let fault = error.fault();
-    let told = LockError::new(error.kind(), message).with_source(error);
-    let told = if lasts { told.into_permanent() } else { told };
-    Err(match fault {
-        Some(fault) => told.with_fault(fault),
-        None => told,
-    })
+    let explained = LockError::new(error.kind(), message).with_source(error).with_fault(fault);
+    Err(if lasts { explained.into_permanent() } else { explained })
 }
 
 /// Enters `chroot`, and creates it first if it is missing.

@@ -106,12 +106,8 @@ fn explain(error: Error) -> LockError {
         Error::NotReadOnly => Some(FindingCode::ReadOnly),
         _ => None,
     };
-    let told = LockError::new(kind, message).with_source(error);
-    let told = if lasts { told.into_permanent() } else { told };
-    match fault {
-        Some(fault) => told.with_fault(fault),
-        None => told,
-    }
+    let explained = LockError::new(kind, message).with_source(error).with_fault(fault);
+    if lasts { explained.into_permanent() } else { explained }
 }
 
 #[cfg(test)]

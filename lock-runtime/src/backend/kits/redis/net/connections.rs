@@ -197,7 +197,7 @@ impl<S: Service> Connections<S> {
         {
             let message = format!("{danger} (refused because of `strict`)");
             let error = LockError::backend(message);
-            return Err(faults.iter().fold(error, |error, fault| error.with_fault(fault.code)));
+            return Err(error.with_fault(faults.first().map(|fault| fault.code)));
         }
         if info.is_empty() {
             return Ok(());
