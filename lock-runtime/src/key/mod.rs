@@ -54,7 +54,12 @@ impl LockKey {
     /// length, one name for the even periods, and one for the odd periods. (The numbers of periods of different lengths
     /// cannot be compared.) No lock has such a name, because names contain no `:~`.
     pub(crate) fn mark(&self, period: u64, length: Duration) -> Self {
-        Self::joined(self.prefix(), &format!("{self}:~once:{length:?}:{}", period % 2)).or_class(self.class)
+        let (seconds, parity) = (length.as_secs(), period % 2);
+        let length = match length.subsec_nanos() {
+            0 => format!("{seconds}s"),
+            nanos => format!("{seconds}s{nanos}"),
+        };
+        Self::joined(self.prefix(), &format!("{self}:~once:{length}:{parity}")).or_class(self.class)
     }
 
     /// Returns the name of the lock, without the prefix.

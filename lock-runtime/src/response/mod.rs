@@ -66,7 +66,7 @@ impl Answer {
                 new("contended", 409, Code::Aborted, "Another request holds the lock")
             }
             LockErrorKind::AlreadyRun => {
-                new("already-run", 409, Code::Aborted, "The work was already done in this period")
+                new("already-run", 409, Code::Aborted, "The work was already started in this period")
             }
             LockErrorKind::Backend | LockErrorKind::Overloaded | LockErrorKind::ShutDown => {
                 new("unavailable", 503, Code::Unavailable, "Locks are not available")

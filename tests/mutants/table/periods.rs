@@ -98,8 +98,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "a_later_mark_is_overwritten",
         edits: &[Rust {
             file: "backend/stores/zookeeper/marks.rs",
-            from: "if *period > mark.period && *period <= now.saturating_add(2) => {",
-            to: "if *period > mark.period && *period <= now.saturating_add(2) && !mutant!() => {",
+            from: "if entry.period > mark.period && !entry.is_of_a_wrong_clock(now) => {",
+            to: "if entry.period > mark.period && !entry.is_of_a_wrong_clock(now) && !mutant!() => {",
         }],
         caught_by: &[
             "unit backend::stores::zookeeper::marks::tests::a_mark_is_set_once_and_its_owner_recognises_it",

@@ -45,6 +45,9 @@ pub(crate) async fn unless_forked(
     engine: &Engine,
     mut acquiring: Pin<&mut impl Future<Output = Result<LockGuard, LockError>>>,
 ) -> Result<LockGuard, LockError> {
+    // Without this call, a task that acquires and releases in a loop without ever waiting would starve the other tasks
+    // of its runtime.
+    tokio::task::coop::consume_budget().await;
     let Some(process) = engine.process() else { return acquiring.await };
     poll_fn(|cx| match process.check() {
         Ok(()) => acquiring.as_mut().poll(cx),
@@ -56,9 +59,6 @@ pub(crate) async fn unless_forked(
 /// Acquires a lock. An acquisition that was given up because it was not polled starts over at its next poll, if its
 /// wait is not over.
 async fn acquire_here(engine: &Arc<Engine>, request: &Request) -> Result<LockGuard, LockError> {
-    // Without this call, a task that acquires and releases in a loop without ever waiting would starve the other tasks
-    // of its runtime.
-    tokio::task::coop::consume_budget().await;
     let acquisition = request.meter(&engine.metrics).begin();
     let acquired = loop {
         let id = engine.cohorts.next_id();

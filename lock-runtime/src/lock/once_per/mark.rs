@@ -337,7 +337,9 @@ fn unix_time() -> Duration {
 fn already_run(period: Period, now: Duration) -> LockError {
     let (length, beginning) = (period.length, timestamp(period.beginning()));
     let next = period.until_next(now);
-    let message = format!("it ran already in this period of {length:?}, which counts from {beginning}");
+    let message = format!(
+        "it ran already in this period of {length:?}, which counts from {beginning}, or another start is about to run it"
+    );
     LockError::new(LockErrorKind::AlreadyRun, message).with_retry_after(Some(next)).advising(next)
 }
 

@@ -36,7 +36,7 @@ impl Marks for ZooKeeper {
             let session = self.link.session().await?;
             let decide = |entry: Option<&Entry>| match entry {
                 // A request that is under way expects another version.
-                Some(entry) if !entry.is_removable(mark) => Step::Done(()),
+                Some(entry) if !entry.is_removable(mark, number_now(mark.length)) => Step::Done(()),
                 _ => Step::Write(()),
             };
             change(&session, mark, &data(mark.period, None), decide).await
@@ -63,10 +63,19 @@ impl Entry {
         read().unwrap_or(Self { period: 0, owner: None })
     }
 
-    /// Returns whether the removal of `mark` changes the node.
-    fn is_removable(&self, mark: &Mark) -> bool {
+    /// Returns whether the removal of `mark` changes the node, in the period with the number `now`: whether a request to set
+    /// the mark, which is still under way, may have been made for this entry, or has been carried out.
+    fn is_removable(&self, mark: &Mark, now: u64) -> bool {
         let is_anothers = self.owner.is_some_and(|owner| owner != mark.owner.expose());
-        self.period < mark.period || self.period == mark.period && !is_anothers
+        self.period < mark.period
+            || self.period == mark.period && !is_anothers
+            || self.period > mark.period && self.is_of_a_wrong_clock(now)
+    }
+
+    /// Returns whether the entry was set by a client with a wrong clock: it names a period more than two further on than
+    /// `now`.
+    fn is_of_a_wrong_clock(&self, now: u64) -> bool {
+        self.period > now.saturating_add(2)
     }
 }
 
@@ -89,11 +98,10 @@ fn number_now(length: Duration) -> u64 {
     u64::try_from(now.as_nanos() / length.as_nanos().max(1)).unwrap_or(u64::MAX)
 }
 
-/// Decides whether a mark can be set, given the present entry, and the number of the period in which we are: an entry of a
-/// period that is more than two further on was set by a client with a wrong clock.
+/// Decides whether a mark can be set, given the present entry, and the number of the period in which we are.
 fn decide(entry: Option<&Entry>, mark: &Mark, now: u64) -> Step<Marked> {
     match entry {
-        Some(Entry { period, .. }) if *period > mark.period && *period <= now.saturating_add(2) => {
+        Some(entry) if entry.period > mark.period && !entry.is_of_a_wrong_clock(now) => {
             Step::Done(Marked::Taken)
         }
         Some(Entry { period, owner: Some(owner) }) if *period == mark.period => {
@@ -206,8 +214,9 @@ mod tests {
             (entry(8, 2), false),
             (entry(10, 2), false),
             (entry(10, None), false),
+            (entry(12, 2), true),
         ] {
-            assert_eq!(present.is_removable(&mark(8, 1)), is_removable, "{present:?}");
+            assert_eq!(present.is_removable(&mark(8, 1), 9), is_removable, "{present:?}");
         }
     }
 }
