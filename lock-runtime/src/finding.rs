@@ -66,9 +66,10 @@ pub enum FindingCode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Severity {
-    /// Locks work, but less well than they could, or something is not known.
+    /// Locks work, but less well than they could, or a restart or a failover can let two clients have one lock, or something
+    /// is not known.
     Warning,
-    /// Locks do not work, or two clients can have one, or a lock can be lost while it is in use.
+    /// Locks do not work, or two clients can have one lock, or a lock can be lost while it is in use.
     Danger,
 }
 
@@ -150,7 +151,7 @@ impl fmt::Display for FindingCode {
 }
 
 impl Severity {
-    /// Returns the word for it.
+    /// Returns the name of the severity, as in the output of `distlock doctor`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

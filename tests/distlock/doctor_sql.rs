@@ -171,6 +171,8 @@ fn replicas() {
     until("the replica follows", || server.value(follows).as_deref() == Some("1"));
     finds(&rows(&replica, ""), &["danger read-only"]);
     finds(&rows(&server, ""), &["warning replicas"]);
+    server.query("CREATE ROLE app LOGIN; GRANT SELECT, INSERT, UPDATE, DELETE ON distributed_locks TO app");
+    finds(&postgres("postgres", server.folder(), "app", ""), &["warning replicas"]);
     server.query("ALTER SYSTEM SET synchronous_standby_names = '*'");
     server.query("SELECT pg_reload_conf()");
     until("commits wait", || server.value("SHOW synchronous_standby_names").as_deref() == Some("*"));

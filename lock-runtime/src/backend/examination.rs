@@ -172,12 +172,13 @@ impl ClockOffset {
 }
 
 impl Examined {
-    /// Adds the findings that are the same for every store.
-    pub(crate) fn judge(&mut self, ttl: Duration) {
+    /// Adds the findings that are the same for every store. Locks last for `ttl` without a renewal, which is the setting of
+    /// the name `limit`.
+    pub(crate) fn judge(&mut self, limit: &str, ttl: Duration) {
         let Self { servers, findings } = self;
         for report in servers {
-            let found =
-                [report.clock.and_then(of_clock), report.round_trips.and_then(|trips| of_trips(trips, ttl))];
+            let of_trips = |trips| of_trips(trips, limit, ttl);
+            let found = [report.clock.and_then(of_clock), report.round_trips.and_then(of_trips)];
             findings.extend(found.into_iter().flatten().map(|finding| finding.at(&report.server)));
         }
     }
@@ -197,23 +198,24 @@ fn of_clock(clock: ClockOffset) -> Option<Finding> {
 
 /// A lease is renewed after a third of its `ttl`, and the library gives up the first call for that after a third of the
 /// rest. A lease of which the first renewals fail is lost when the server is away for a moment as well.
-fn of_trips(trips: RoundTrips, ttl: Duration) -> Option<Finding> {
+fn of_trips(trips: RoundTrips, name: &str, ttl: Duration) -> Option<Finding> {
     let limit = ttl * 2 / 9;
     let measured = format!(
         "a round trip took up to {:.1} ms (median {:.1} ms)",
         trips.max.as_secs_f64() * 1e3,
         trips.median.as_secs_f64() * 1e3
     );
-    let remedy =
-        || format!("use a `ttl` of at least {:?}, or a server that is nearer or less busy", least(trips.max));
+    let remedy = || {
+        format!("use a `{name}` of at least {:?}, or a server that is nearer or less busy", least(trips.max))
+    };
     if trips.max >= limit {
         let message =
-            format!("{measured}, and with a `ttl` of {ttl:?}, renewals are given up after {limit:?}");
+            format!("{measured}, and with a `{name}` of {ttl:?}, renewals are given up after {limit:?}");
         return Some(Finding::danger(FindingCode::RoundTrips, message, remedy()));
     }
     (trips.max >= limit / 2).then(|| {
         let message =
-            format!("{measured}, which is more than half the time for a renewal with a `ttl` of {ttl:?}");
+            format!("{measured}, which is more than half the time for a renewal with a `{name}` of {ttl:?}");
         Finding::warning(FindingCode::RoundTrips, message, remedy())
     })
 }
@@ -235,7 +237,7 @@ mod tests {
 
     fn found(report: ServerReport) -> Vec<FindingCode> {
         let mut examined = Examined { servers: vec![report], findings: Vec::new() };
-        examined.judge(TTL);
+        examined.judge("ttl", TTL);
         examined.findings.iter().map(|finding| finding.code).collect()
     }
 
@@ -271,12 +273,12 @@ mod tests {
             let report = ServerReport::new("h:1").with_round_trips(&measured);
             assert_eq!(report.round_trips.expect("measured").median, Duration::from_millis(3));
             let mut examined = Examined { servers: vec![report], findings: Vec::new() };
-            examined.judge(TTL);
+            examined.judge("ttl", TTL);
             let found = examined.findings.first().map(|finding| finding.severity.name());
             assert_eq!(found, severity, "{longest}");
         }
         assert_eq!(found(ServerReport::new("h:1").with_round_trips(&[])), []);
         let trip = Duration::from_millis(2_500);
-        assert!(of_trips(RoundTrips::of(&[trip]).expect("one"), least(trip)).is_none());
+        assert!(of_trips(RoundTrips::of(&[trip]).expect("one"), "ttl", least(trip)).is_none());
     }
 }

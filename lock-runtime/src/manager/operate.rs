@@ -156,7 +156,7 @@ impl LockManager {
     }
 
     /// Examines the servers of the store: what they report of themselves, and what would bite the users of locks with
-    /// this `ttl`, each with its remedy. The page [`distlock`](crate::docs::distlock#distlock-doctor) has the meanings of the
+    /// this `ttl`, each with its remedy. (In a store with sessions, the session timeout counts instead.) The page [`distlock`](crate::docs::distlock#distlock-doctor) has the meanings of the
     /// findings; `distlock doctor` also tries whether the locks exclude each other.
     ///
     /// The call connects to each server, asks for settings and figures, and measures the round trips of some calls. It
@@ -184,10 +184,13 @@ impl LockManager {
     /// # }
     /// ```
     pub async fn examine(&self, ttl: Duration) -> Result<Examined, LockError> {
-        let examination = Examination::new(Arc::clone(&self.prefix), ttl);
         let store = self.operated()?;
+        // A session lasts as long for each of its locks.
+        let session = store.capabilities().session_timeout();
+        let (limit, ttl) = session.map_or(("ttl", ttl), |timeout| ("session_timeout", timeout));
+        let examination = Examination::new(Arc::clone(&self.prefix), ttl);
         let mut examined = operate(&*store)?.examine(&examination).await?;
-        examined.judge(ttl);
+        examined.judge(limit, ttl);
         Ok(examined)
     }
 

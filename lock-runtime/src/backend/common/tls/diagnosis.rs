@@ -59,7 +59,6 @@ pub(in crate::backend) fn speaks_tls(host: &str, stream: TimedStream) -> bool {
     }
 }
 
-/// Attempts a handshake. The flag beside an error is true if the error occurred during the handshake.
 /// Sends `question`, and returns what the server answers until it ends the connection, at most `limit` bytes.
 #[cfg(feature = "zookeeper")]
 pub(in crate::backend) fn ask(
@@ -82,6 +81,7 @@ pub(in crate::backend) fn ask(
     }
 }
 
+/// Attempts a handshake. The flag beside an error is true if the error occurred during the handshake.
 fn shake_hands(
     client: &Arc<ClientConfig>,
     host: &str,

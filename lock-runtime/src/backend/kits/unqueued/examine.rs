@@ -19,15 +19,12 @@ use crate::{
             error::Failure,
             net::{
                 Connection, Script,
-                examine::{Needs, Shown, examine as examine_server, failed},
+                examine::{NAME, Needs, Shown, examine as examine_server, failed},
             },
             rights::{no_channels, no_rights},
         },
     },
 };
-
-/// The name of a lock that is not acquired: its prefix is examined.
-const NAME: &str = "distlock-doctor";
 
 static RIGHTS: LazyLock<Script> = LazyLock::new(|| Script::of(&[include_str!("scripts/rights.lua")]));
 
@@ -77,7 +74,11 @@ async fn look(
     let mut shown = examine_server(&line.connection, &needs).await.map_err(Failure::into_error)?;
     let service = node.service();
     if let Err(error) = check_rights(&line.connection, &*nodes.protocol, key).await {
-        let found = failed(&error, key.prefix(), Severity::Danger);
+        let mut found = failed(&error, key.prefix(), Severity::Danger);
+        if !nodes.protocol.channel(key).starts_with(key.prefix()) && found.remedy.contains('~') {
+            // The names of its keys do not all begin with the prefix.
+            found.remedy = "extend the user's ACL by the names of keys on the page of the store".into();
+        }
         shown.findings.push(found.at(service.address()));
     }
     let refusal = service.lacks_vote(&line);

@@ -10,16 +10,13 @@ use crate::{
         kits::redis::{
             error::Failure,
             net::examine::{
-                CLUSTER_SETTINGS, Needs, Shown, examine as examine_server, examine_cluster,
+                CLUSTER_SETTINGS, NAME, Needs, Shown, examine as examine_server, examine_cluster,
                 examine_sentinels, failed,
             },
             slot::Slot,
         },
     },
 };
-
-/// The name of a lock that is not acquired: its prefix is examined.
-const NAME: &str = "distlock-doctor";
 
 /// # Cancel safety
 /// Cancel safe.
@@ -98,7 +95,7 @@ async fn look(node: &Node, is_cluster: bool, ttl: Duration) -> Result<(Shown, Ex
     Ok((shown, examine_sentinels(server, ttl).await))
 }
 
-/// Checks the rights that locks under the prefix need, at the server of this one.
+/// Checks the rights that locks under the prefix of `key` need, at the server that has this lock.
 async fn check_rights(servers: &Arc<Servers>, key: &LockKey) -> Result<(), LockError> {
     let mut route = servers.route(key, Again::IfNotApplied);
     let line = route.line().await.map_err(Failure::into_error)?;

@@ -124,9 +124,9 @@ impl Servers {
         }
     }
 
-    /// Checks that a server answers, and in a cluster that one takes calls. The servers of a cluster are asked at the same
-    /// time. One that is away costs only the locks that it has, so the others are enough; one that refuses this client would
-    /// go on doing so, which is an error.
+    /// Checks that the server answers, or that a server of the cluster takes calls. The servers of a cluster are asked at the
+    /// same time. A server that is away costs only its own locks, so the other servers are enough. A server that refuses this
+    /// client is an error, because it would go on refusing.
     ///
     /// # Cancel safety
     /// Cancel safe.

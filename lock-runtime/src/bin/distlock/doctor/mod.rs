@@ -32,10 +32,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) fn doctor(store: &StoreArguments, options: &DoctorArguments) -> Result<u8, Failure> {
     // Each manager has connections of its own, as another process would.
     let [ours, theirs] = [store::open(store)?, store::open(store)?];
-    let can = ours.capabilities();
-    let of_leases = || options.ttl.unwrap_or(USUAL_TTL).min(can.longest_ttl().unwrap_or(Duration::MAX));
-    // A session lasts as long for each of its locks.
-    let ttl = can.session_timeout().unwrap_or_else(of_leases);
+    let longest = ours.capabilities().longest_ttl().unwrap_or(Duration::MAX);
+    let ttl = options.ttl.unwrap_or(USUAL_TTL).min(longest);
     let report = block_on(async {
         let report = examine(&ours, &theirs, ttl).await;
         let _ = timeout(PATIENCE, async { tokio::join!(ours.shutdown(), theirs.shutdown()) }).await;

@@ -1,6 +1,6 @@
 -- What the server says of itself to operators.
 -- $1 echo
--- In a session for advisory locks, `tcp_keepalives_idle` is that of the operating system; it is 0 over a socket.
+-- In a session for advisory locks, `tcp_keepalives_idle` is the setting of the operating system, and 0 over a socket.
 SELECT
     $1::bigint AS echo,
     (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS us,
@@ -13,7 +13,8 @@ SELECT
     -- Without subscribers of changes, which are no replicas, and without backups.
     (
         SELECT count(*) FROM pg_stat_replication r
-        WHERE r.state <> 'backup' AND NOT EXISTS (
+        -- Most users may read the process alone.
+        WHERE r.state IS DISTINCT FROM 'backup' AND NOT EXISTS (
             SELECT FROM pg_replication_slots s WHERE s.active_pid = r.pid AND s.slot_type = 'logical'
         )
     ) AS replicas,

@@ -126,8 +126,12 @@ fn accepts_writes_alone(info: &str) -> Option<Fault> {
 /// Share of `maxmemory`, in percent, from which the memory counts as nearly full.
 const NEARLY_FULL: u64 = 90;
 
-/// Returns a fault if little of the server's memory is left.
+/// Returns a fault if little of the server's memory is left. A server that evicts is full as a rule, and goes on granting
+/// locks.
 pub(super) fn is_nearly_full(info: &str) -> Option<Fault> {
+    if evicts(info).is_some() {
+        return None;
+    }
     let number = |name| field(info, name)?.parse::<u64>().ok();
     let (used, limit) = (number("used_memory")?, number("maxmemory")?);
     let percent = used.saturating_mul(100).checked_div(limit)?;

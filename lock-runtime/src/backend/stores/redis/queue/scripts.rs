@@ -82,7 +82,7 @@ mod tests {
         let mut used = BTreeSet::new();
         let usual = usual().into_iter().filter(|script| script.text() != RIGHTS.text());
         for script in usual.chain([&*INSPECT, &*REVOKE]) {
-            used.extend(words(script.text(), "call('", '\''));
+            used.extend(script.commands());
         }
         assert!(used.contains("PUBLISH"), "{used:?}");
         assert_eq!(words(RIGHTS.text(), "need('", '\''), used);

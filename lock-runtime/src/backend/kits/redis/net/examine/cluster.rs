@@ -4,7 +4,7 @@ use std::{collections::HashMap, time::Duration};
 
 use super::{
     super::{super::error::Failure, connection::Connection},
-    Shown, optional,
+    Shown, optional, unread,
 };
 use crate::backend::{Finding, FindingCode, kits::redis::slot::SLOTS};
 
@@ -21,7 +21,9 @@ pub(crate) async fn examine(
     ttl: Duration,
 ) -> Result<Vec<Finding>, Failure> {
     let info = optional(connection.call::<String>(redis::cmd("CLUSTER").arg("INFO")).await)?;
-    let info = info.unwrap_or_default();
+    let Some(info) = info else {
+        return Ok(vec![unread("`CLUSTER INFO`", "+cluster|info").at(&shown.report.server)]);
+    };
     let info = info.lines().filter_map(|line| line.trim().split_once(':')).collect();
     let found = judge(&info, &shown.settings, shown.replicas, ttl);
     Ok(found.into_iter().map(|finding| finding.at(&shown.report.server)).collect())

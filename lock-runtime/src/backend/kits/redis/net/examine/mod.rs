@@ -22,6 +22,9 @@ use crate::{
     backend::{ClockOffset, Finding, FindingCode, ServerReport, Severity, measure},
 };
 
+/// The name of a lock that is not acquired: its prefix is examined.
+pub(crate) const NAME: &str = "distlock-doctor";
+
 /// What a store needs of a server that it has found.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Needs {
@@ -53,16 +56,11 @@ pub(crate) struct Shown {
 pub(crate) async fn examine(connection: &Connection, needs: &Needs) -> Result<Shown, Failure> {
     let address = connection.address();
     let mut findings = Vec::new();
-    let mut unread = |what: &str, right: &str| {
-        let message = format!("the server does not show {what} to this user, so that part was not examined");
-        let remedy = format!("allow the user of the examination `{right}`, which locks do not need");
-        findings.push(Finding::warning(FindingCode::Unread, message, remedy));
-    };
     let hello: HashMap<String, Value> = connection.call(&redis::cmd("HELLO")).await?;
     let of_hello = |name: &str| hello.get(name).and_then(|value| String::from_redis_value_ref(value).ok());
     let info = optional(connection.call::<String>(&redis::cmd("INFO")).await)?;
     if info.is_none() {
-        unread("`INFO`", "+info");
+        findings.push(unread("`INFO`", "+info"));
     }
     let info = info.unwrap_or_default();
     let mut settings = HashMap::new();
@@ -72,7 +70,7 @@ pub(crate) async fn examine(connection: &Connection, needs: &Needs) -> Result<Sh
         question.arg("GET").arg(name);
         let asked = connection.call::<HashMap<String, String>>(&question).await;
         let Some(answer) = optional(asked)? else {
-            unread("its settings", "+config|get");
+            findings.push(unread("its settings", "+config|get"));
             break;
         };
         settings.extend(answer);
@@ -113,6 +111,13 @@ pub(crate) async fn examine(connection: &Connection, needs: &Needs) -> Result<Sh
     findings.extend(faults.into_iter().map(fitness::Fault::finding));
     let findings = findings.into_iter().map(|finding| finding.at(&address)).collect();
     Ok(Shown { report, findings, settings, replicas })
+}
+
+/// Returns the finding for something that the server does not show to the user without this right.
+fn unread(what: &str, right: &str) -> Finding {
+    let message = format!("the server does not show {what} to this user, so that part was not examined");
+    let remedy = format!("allow the user of the examination `{right}`, which locks do not need");
+    Finding::warning(FindingCode::Unread, message, remedy)
 }
 
 /// Returns `None` if the user may not ask, or the server does not know the question.
