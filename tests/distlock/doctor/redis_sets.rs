@@ -20,6 +20,8 @@ pub const TESTS: &[Named] = &[
     ("the_doctor_finds_nothing_on_a_good_cluster_and_slots_without_a_server", slots),
     ("the_doctor_finds_the_faults_of_a_cluster_without_replicas", without_replicas),
     ("the_doctor_finds_a_right_that_one_server_of_a_cluster_lacks", rights_of_one),
+    ("the_doctor_finds_a_primary_behind_sentinels_whose_clock_is_wrong", clock_behind_sentinels),
+    ("the_doctor_finds_a_server_of_a_cluster_whose_clock_is_wrong", clock_in_a_cluster),
 ];
 
 /// Servers that keep their data, and write only while a replica follows.
@@ -114,4 +116,36 @@ fn without_replicas(_: &'static dyn Store) {
     let found = diagnosis(&url, "");
     assert!(found.found().contains(&"danger unreachable".to_owned()), "{:#?}", found.findings);
     assert_eq!(found.code, 116);
+}
+
+fn clock_behind_sentinels(_: &'static dyn Store) {
+    let set = RedisSet::start(redis_sentinel::Setup {
+        replicas: 1,
+        servers: GOOD,
+        down_after: DOWN_AFTER,
+        with_clock: true,
+        ..redis_sentinel::Setup::default()
+    });
+    until("the replica counts", || set.servers[0].reports(COUNTED));
+    let url = set.url("", "");
+    diagnosis(&url, "").expect(&[]);
+    set.servers[0].server.clock().expect("it has one").set_back(Duration::from_secs(40));
+    diagnosis(&url, "").expect(&["warning clock"]).say("s behind the clock of this machine");
+}
+
+fn clock_in_a_cluster(_: &'static dyn Store) {
+    let setup = redis_cluster::Setup {
+        settings: &["--save", "3600 1"],
+        with_clock: true,
+        ..redis_cluster::Setup::default()
+    };
+    let cluster = RedisCluster::start(setup);
+    let url = cluster.url("", "");
+    let others = "--ignore cluster --ignore replicas";
+    diagnosis(&url, others).expect(&[]);
+    let wrong = &cluster.members[0];
+    wrong.server().clock().expect("it has one").set_forward(Duration::from_secs(40));
+    let found = diagnosis(&url, others);
+    found.expect(&["warning clock"]).say("s ahead of the clock of this machine").say(&wrong.port.to_string());
+    assert_eq!(found.findings.len(), 1, "only of this server: {:?}", found.findings);
 }

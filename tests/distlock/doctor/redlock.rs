@@ -24,6 +24,7 @@ pub const TESTS: &[Named] = &[
     ("the_doctor_finds_a_right_that_one_node_lacks", rights),
     ("the_doctor_finds_two_addresses_of_one_node", same_server),
     ("the_doctor_finds_a_single_node_that_evicts", eviction),
+    ("the_doctor_finds_a_single_node_whose_clock_is_wrong", clock),
 ];
 
 /// Servers, each at a port.
@@ -133,5 +134,19 @@ fn eviction(_: &'static dyn Store) {
     }
     let found = diagnosis(&nodes.url("?durable=true"), "");
     found.expect(&["danger eviction"]).say(&nodes.0[1].1.address().to_string());
+    assert_eq!(found.findings.len(), 1, "only of this node: {:?}", found.findings);
+}
+
+fn clock(_: &'static dyn Store) {
+    let [first, last] = [(); 2].map(|()| RedisServer::start_durable(&[]));
+    let nodes = Nodes::start(vec![first, RedisServer::start_durable_with_clock(&[]), last]);
+    let url = nodes.url("?durable=true");
+    diagnosis(&url, "").expect(&[]);
+    nodes.0[1].0.clock().expect("it has one").set_forward(Duration::from_secs(40));
+    let found = diagnosis(&url, "");
+    found
+        .expect(&["warning clock"])
+        .say("s ahead of the clock of this machine")
+        .say(&nodes.0[1].1.address().to_string());
     assert_eq!(found.findings.len(), 1, "only of this node: {:?}", found.findings);
 }
