@@ -38,25 +38,27 @@ fn main() -> ExitCode {
         panic!("the tests need HUP, INT and QUIT: {error}");
     }
     let mut arguments = Arguments::from_args();
-    // Most of a test is waiting for time to pass.
-    arguments.test_threads.get_or_insert(8);
+    // Most of a test is waiting for time to pass. The harness does not read this variable, unlike that of `rustc`.
+    let threads = env::var("RUST_TEST_THREADS").ok().and_then(|number| number.parse().ok());
+    arguments.test_threads = arguments.test_threads.or(threads).or(Some(8));
     let shared: Vec<_> = stores::all()
         .into_iter()
         .filter(|store| store.capabilities().is_shared_between_processes())
         .collect();
     let mut trials = Vec::new();
-    for &store in &shared {
-        trials.extend(every_store::trials(store).into_iter().map(|(name, test)| trial(name, store, test)));
+    // These take longest, so they are first.
+    for (of, name, test) in doctor_sql::TESTS {
+        let store = stores::all().into_iter().find(|store| store.name() == *of).expect("compiled in");
+        trials.push(trial(format!("doctor::{of}::{name}"), store, test));
     }
     let alone = stores::all().into_iter().find(|store| store.name() == "redis").expect("compiled in");
     let groups =
         [endings::TESTS, losses::TESTS, secrets::TESTS, terminal::TESTS, contest::TESTS, periods::TESTS];
-    for (name, test) in groups.concat().into_iter().chain(doctor::TESTS.concat()) {
+    for (name, test) in doctor::TESTS.concat().into_iter().chain(groups.concat()) {
         trials.push(trial(format!("alone::{name}"), alone, move || test(alone)));
     }
-    for (of, name, test) in doctor_sql::TESTS {
-        let store = stores::all().into_iter().find(|store| store.name() == *of).expect("compiled in");
-        trials.push(trial(format!("doctor::{of}::{name}"), store, test));
+    for &store in &shared {
+        trials.extend(every_store::trials(store).into_iter().map(|(name, test)| trial(name, store, test)));
     }
     let all = shared.clone();
     trials.push(
