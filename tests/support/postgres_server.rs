@@ -398,7 +398,11 @@ fn launch(folder: &Path, settings: &[String], clock: Option<&Clock>) -> Process 
         }
         let mut process = Process::start(&mut command).expect("postgres can be started");
         while process.lives() {
-            if Session::connect(&socket(folder)).is_ok() {
+            // A question that comes too early would cost the server a process.
+            let state = fs::read_to_string(folder.join("data/postmaster.pid")).unwrap_or_default();
+            let may_answer =
+                state.lines().last().is_some_and(|line| matches!(line.trim(), "ready" | "standby"));
+            if may_answer && Session::connect(&socket(folder)).is_ok() {
                 return process;
             }
             let log = || fs::read_to_string(folder.join("log")).unwrap_or_default();
