@@ -121,6 +121,9 @@ async fn hold(locks: &LockManager, lock: Lock, key: &str, mut finish: oneshot::R
         Some(Err(error)) => {
             let is_held = matches!(error.kind(), LockErrorKind::Contended | LockErrorKind::Timeout);
             let state = if is_held { timeout(CURIOSITY, locks.inspect(key)).await.ok() } else { None };
+            // What the acquisition may have left, such as the mark of its period, is removed in the background, which ends
+            // with this process.
+            let _ = timeout(PATIENCE, locks.shutdown()).await;
             return bell.tell(Event::Refused(error, state.and_then(Result::ok)));
         }
     };
