@@ -33,7 +33,13 @@ pub(crate) fn doctor(store: &StoreArguments, options: &DoctorArguments) -> Resul
     // Each manager has connections of its own, as another process would.
     let [ours, theirs] = [store::open(store)?, store::open(store)?];
     let longest = ours.capabilities().longest_ttl().unwrap_or(Duration::MAX);
-    let ttl = options.ttl.unwrap_or(USUAL_TTL).min(longest);
+    if let Some(ttl) = options.ttl.filter(|ttl| *ttl > longest) {
+        let message = format!(
+            "--ttl {ttl:?} is longer than the {longest:?} that the store allows; see its documentation"
+        );
+        return Err(Failure::new(Exit::Usage, message));
+    }
+    let ttl = options.ttl.unwrap_or(USUAL_TTL.min(longest));
     let report = block_on(async {
         let report = examine(&ours, &theirs, ttl).await;
         let _ = timeout(PATIENCE, async { tokio::join!(ours.shutdown(), theirs.shutdown()) }).await;
