@@ -16,9 +16,9 @@ use crate::{LockHolder, LockWaiter, backend::LockState};
 ///  "waiters":[{"client":"shop:80@web-3","label":null}]}
 /// ```
 ///
-/// What is not known is `null`. The token is a text, because its 64 bits do not fit into a number of JavaScript.
+/// What is not known is `null`: also the waiters, if none is shown and `knows_waiters` is false. The token is a text, because its 64 bits do not fit into a number of JavaScript.
 #[must_use]
-pub fn lock(state: &LockState) -> String {
+pub fn lock(state: &LockState, knows_waiters: bool) -> String {
     let mut json = String::from(r#"{"key":"#);
     text(&mut json, Some(state.key.as_str()));
     json.push_str(r#","mode":"#);
@@ -26,7 +26,11 @@ pub fn lock(state: &LockState) -> String {
     json.push_str(r#","holders":"#);
     list(&mut json, &state.holders, holder);
     json.push_str(r#","waiters":"#);
-    list(&mut json, &state.waiters, waiter);
+    if knows_waiters || !state.waiters.is_empty() {
+        list(&mut json, &state.waiters, waiter);
+    } else {
+        json.push_str("null");
+    }
     json.push('}');
     json
 }
@@ -131,7 +135,7 @@ mod tests {
             .with_waiters(vec![LockWaiter::new(), LockWaiter::new().with_label("w").with_client("c")]);
         state.holders.push(foreign);
         assert_eq!(
-            lock(&state),
+            lock(&state, false),
             concat!(
                 r#"{"key":"user:4\"2","mode":"exclusive","holders":["#,
                 r#"{"client":"shop:1@web\"2\\","label":"a\u000ab</script>","since":"2026-11-28T09:54:04.120Z","#,
@@ -143,7 +147,8 @@ mod tests {
             )
         );
         let free = LockState::free(LockKey::new("k").expect("valid"));
-        assert_eq!(lock(&free), r#"{"key":"k","mode":null,"holders":[],"waiters":[]}"#);
+        assert_eq!(lock(&free, true), r#"{"key":"k","mode":null,"holders":[],"waiters":[]}"#);
+        assert_eq!(lock(&free, false), r#"{"key":"k","mode":null,"holders":[],"waiters":null}"#);
     }
 
     #[test]

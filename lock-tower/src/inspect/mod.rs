@@ -26,7 +26,7 @@ use self::{
 /// | path | response |
 /// |---|---|
 /// | `/` | a page with the held locks, those with waiters first; `?prefix=user:` for the locks whose names begin so, `?key=user:42` for one lock |
-/// | `/locks.json` | the held locks as JSON; `?prefix=user:` as above |
+/// | `/locks.json` | the held locks as JSON, with `null` for waiters that the list of the store does not show; `?prefix=user:` as above |
 /// | `/locks/{key}` | one lock as JSON, held or free |
 ///
 /// **The page is for the inside of a network only.** It shows the names of locks, of which many contain the ids of users or
@@ -106,12 +106,12 @@ async fn lock_as_json(
         return error(&LockError::new(LockErrorKind::InvalidKey, "the name in the path is no UTF-8"));
     };
     match question.lock(&key).await {
-        Ok(state) => json(StatusCode::OK, lock(&state)),
+        Ok(state) => json(StatusCode::OK, lock(&state, true)),
         Err(failed) => error(&failed),
     }
 }
 
 fn list(found: &Found) -> String {
-    let locks: Vec<_> = found.locks.iter().map(lock).collect();
+    let locks: Vec<_> = found.locks.iter().map(|state| lock(state, false)).collect();
     format!(r#"{{"complete":{},"locks":[{}]}}"#, found.incomplete.is_none(), locks.join(","))
 }

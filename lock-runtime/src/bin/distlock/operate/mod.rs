@@ -36,7 +36,7 @@ pub(crate) fn show(store: &StoreArguments, options: &ShowArguments) -> Result<u8
     block_on(async {
         let state = locks.inspect(&options.key).await?;
         if options.json {
-            return print(format!("{}\n", json::lock(&state)).as_bytes());
+            return print(format!("{}\n", json::lock(&state, true)).as_bytes());
         }
         print(in_words(&state, Style::of_stdout(), SystemTime::now()).as_bytes())
     })
@@ -47,7 +47,7 @@ pub(crate) fn list(store: &StoreArguments, options: &ListArguments) -> Result<u8
     block_on(async {
         let found = look(&locks, &options.beginning).await?;
         if options.json {
-            let lines = found.locks.iter().map(|state| json::lock(state) + "\n").collect::<String>();
+            let lines = found.in_json().map(|line| line + "\n").collect::<String>();
             return print(lines.as_bytes());
         }
         print(table_of(&found, Style::of_stdout(), SystemTime::now()).as_bytes())
@@ -74,7 +74,7 @@ pub(crate) fn watch(store: &StoreArguments, options: &WatchArguments) -> Result<
             let now = SystemTime::now();
             let time = json::timestamp(now);
             let text = if options.json {
-                let all = found.locks.iter().map(json::lock).collect::<Vec<_>>().join(",");
+                let all = found.in_json().collect::<Vec<_>>().join(",");
                 format!("{{\"time\":\"{time}\",\"locks\":[{all}]}}\n")
             } else {
                 let style = Style::of_stdout();
@@ -140,6 +140,12 @@ struct Found {
     locks: Vec<LockState>,
     /// Whether the store was asked for the waiters of each lock.
     has_waiters: bool,
+}
+
+impl Found {
+    fn in_json(&self) -> impl Iterator<Item = String> {
+        self.locks.iter().map(|state| json::lock(state, self.has_waiters))
+    }
 }
 
 /// Returns the held locks by their names, with their waiters if they are few.
