@@ -38,6 +38,8 @@ mod store;
 #[cfg(unix)]
 mod style;
 #[cfg(unix)]
+mod terminal;
+#[cfg(unix)]
 mod wire;
 
 #[cfg(unix)]

@@ -12,7 +12,6 @@
 
 mod group;
 pub(crate) mod stage;
-mod terminal;
 
 use std::{
     ffi::OsString,
@@ -28,13 +27,13 @@ use rustix::process::{Pid, Signal};
 use self::{
     group::{CommandGroup, Event},
     stage::Stage,
-    terminal::Terminal,
 };
 use crate::{
     clock::{self, Poller},
     plan::{self, Step, Until},
     say,
     signals::{self, ENDING, OTHERS, Signals},
+    terminal::Terminal,
     wire::{Channel, Grant, Order, Report, receive_descriptor, socket_in_stdin},
 };
 

@@ -22,6 +22,7 @@ use crate::{
     children,
     keeper::ROLE,
     program,
+    terminal::Terminal,
     wire::{Channel, Order, Report, send_descriptor},
 };
 
@@ -95,7 +96,7 @@ impl KeeperProcess {
     }
 
     /// Kills the command's group without the keeper, and what has left the group, and waits until nothing is left, for a
-    /// bounded time.
+    /// bounded time. Then takes the terminal back.
     pub(super) fn kill_group(&mut self) {
         let Some(group) = self.group.take() else { return };
         let end = Instant::now() + PATIENCE;
@@ -103,11 +104,12 @@ impl KeeperProcess {
             let is_gone = kill_process_group(group, Signal::KILL) == Err(Errno::SRCH);
             // Among the children are the keeper, if it still runs, and then what it has left.
             if (children::kill(&self.others) == 0 && is_gone) || Instant::now() >= end {
-                return;
+                break;
             }
             thread::sleep(Duration::from_millis(2));
             while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
         }
+        Terminal::of(getpgrp()).take(group);
     }
 
     /// Kills the command's group if the keeper has not killed the group in time.

@@ -8,24 +8,24 @@ use rustix::{
 };
 
 /// The terminal of the session, if there is one.
-pub(super) struct Terminal {
+pub(crate) struct Terminal {
     device: Option<File>,
     /// The group of `distlock`.
     home: Pid,
 }
 
 impl Terminal {
-    pub(super) fn of(home: Pid) -> Self {
+    pub(crate) fn of(home: Pid) -> Self {
         Self { device: OpenOptions::new().read(true).write(true).open("/dev/tty").ok(), home }
     }
 
     /// Gives the terminal to the command's group if the group of `distlock` has the terminal; returns whether it did.
-    pub(super) fn give(&self, group: Pid) -> bool {
+    pub(crate) fn give(&self, group: Pid) -> bool {
         self.hand_over(self.home, group)
     }
 
     /// Takes the terminal back if the command's group has the terminal.
-    pub(super) fn take(&self, group: Pid) {
+    pub(crate) fn take(&self, group: Pid) {
         self.hand_over(group, self.home);
     }
 
