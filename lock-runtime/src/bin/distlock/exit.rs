@@ -52,7 +52,9 @@ impl Exit {
             Self::Store => "the store could not be reached, or refused the request",
             Self::Usage => "wrong arguments, URL or key",
             Self::NotStarted => "`run`: the command could not be started",
-            Self::Internal => "`run`: distlock or its keeper failed; the command was ended if it ran",
+            Self::Internal => {
+                "distlock itself failed, or could not write its output; the command of `run` was ended if it ran"
+            }
         }
     }
 
