@@ -1,6 +1,7 @@
 //! `once_per`: a lock is acquired at most once in each period, and an acquisition that fails uses up no period.
 
 use std::{
+    ops::Range,
     pin::pin,
     time::{Duration, Instant, SystemTime},
 };
@@ -46,10 +47,15 @@ pub(super) fn unix_time() -> Duration {
 
 /// A period of an hour or a little more, in whose first half we are for the rest of the case.
 pub(super) fn calm_period() -> Duration {
+    period_in_phase(20..50)
+}
+
+/// A length of whose present period these hundredths are over.
+fn period_in_phase(hundredths: Range<u64>) -> Duration {
     let now = unix_time().as_secs();
-    let is_calm = |length: &u64| (length / 5..length / 2).contains(&(now % length));
+    let is_in_phase = |length: &u64| hundredths.contains(&(now % length * 100 / length));
     Duration::from_secs(
-        (HOUR.as_secs()..2 * HOUR.as_secs()).find(is_calm).expect("the lengths differ in their phases"),
+        (HOUR.as_secs()..2 * HOUR.as_secs()).find(is_in_phase).expect("the lengths differ in their phases"),
     )
 }
 
@@ -423,6 +429,19 @@ async fn clocks_may_differ_by_less_than_a_tenth(fixture: Fixture) {
         let ran = other.run_once(&key, period).await.unwrap();
         assert_eq!(SystemTime::UNIX_EPOCH + ran, beginning(unix_time(), period));
         is_used(&locks, &key, period).await;
+    }
+    // Between the periods, where the clocks differ about which one it is.
+    let period = period_in_phase(92..94);
+    let tenth = (period / 10).saturating_sub(ms(1000));
+    let key = fixture.key("between");
+    clock.set_back(period / 2);
+    let present = other.run_once(&key, period).await.unwrap();
+    let guard = once(&locks, &key, period).await.unwrap();
+    assert_eq!(guard.period(), Some(SystemTime::UNIX_EPOCH + present + period));
+    guard.release().await.unwrap();
+    for jump in jumps {
+        jump(&clock, tenth);
+        assert_eq!(other.run_once(&key, period).await, Err("AlreadyRun".into()));
     }
 }
 

@@ -1,4 +1,4 @@
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::*;
 use crate::{
@@ -12,6 +12,9 @@ const HOUR: Duration = Duration::from_secs(60 * 60);
 const MARKS: [&str; 2] = ["k:~once:3600s:0", "k:~once:3600s:1"];
 /// For seconds.
 const SHORT_MARKS: [&str; 2] = ["k:~once:1s:0", "k:~once:1s:1"];
+/// How long a removal takes that is [late](REMOVED_LATE).
+const REMOVAL: Duration = Duration::from_millis(300);
+const REMOVED_LATE: Reply = Reply::Late(REMOVAL);
 
 async fn run(locks: &LockManager, wait: Duration) -> Result<LockGuard, LockError> {
     locks.lock("k").wait(wait).once_per(HOUR).acquire().await
@@ -108,6 +111,37 @@ async fn a_late_mark_is_not_relied_on() {
     locks.shutdown().await;
     let released = SHORT_MARKS.map(|mark| store.releases().count(mark));
     assert_eq!((store.acquires().count("k"), released.iter().sum::<usize>()), (0, 1));
+}
+
+/// The process may end as soon as its caller knows of the failure.
+#[tokio::test]
+async fn an_acquisition_that_fails_waits_for_the_removal_of_its_mark() {
+    let store = Mock::new();
+    let locks = store.manager();
+    store.acquires().set_about("k", Reply::No);
+    store.releases().set(REMOVED_LATE);
+    let began = Instant::now();
+    let error = run(&locks, Duration::ZERO).await.expect_err("held");
+    assert_eq!(error.kind(), LockErrorKind::Contended, "{error}");
+    assert!(began.elapsed() >= REMOVAL, "{:?}", began.elapsed());
+}
+
+/// A waiter that was dropped cannot wait for that itself.
+#[tokio::test]
+async fn a_shutdown_waits_for_the_removal_of_a_mark() {
+    let store = Mock::new();
+    let locks = store.manager();
+    store.acquires().set_about("k", Reply::Waits);
+    store.releases().set(REMOVED_LATE);
+    let one = locks.clone();
+    let waiter = tokio::spawn(async move { run(&one, HOUR).await.map(drop) });
+    crate::mock::until("it waits", || store.acquires().count("k") > 0).await;
+    waiter.abort();
+    assert!(waiter.await.is_err_and(|error| error.is_cancelled()));
+    let began = Instant::now();
+    locks.shutdown().await;
+    assert!(began.elapsed() >= REMOVAL, "{:?}", began.elapsed());
+    assert_eq!(marks_released(&store), 1);
 }
 
 #[tokio::test]
