@@ -86,7 +86,7 @@ fn good_postgres() {
     {
         assert!(servers.contains(part), "{part} in {servers}");
     }
-    let words = doctor(&rows(&server, ""), "--ttl 3s");
+    let words = doctor(&rows(&server, ""), "--ttl 20s");
     assert!(words.code == 0 && words.out.ends_with("nothing found\n"), "{}{}", words.out, words.err);
 }
 

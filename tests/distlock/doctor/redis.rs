@@ -94,7 +94,7 @@ fn memory(_: &'static dyn Store) {
     limit(80);
     diagnosis(&url("redis", &server, ""), "").expect(&[]);
     limit(94);
-    diagnosis(&url("redis", &server, ""), "").expect(&["warning memory"]).say("9");
+    diagnosis(&url("redis", &server, ""), "").expect(&["warning memory"]).say("% of its `maxmemory`");
     limit(110);
     diagnosis(&url("redis", &server, ""), "").expect(&["danger memory"]);
 }
