@@ -156,7 +156,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a_terminal_that_the_command_does_not_get",
         edits: &[Rust {
-            file: "bin/distlock/keeper/terminal.rs",
+            file: "bin/distlock/terminal.rs",
             from: "is_ok_and(|now| now == from)",
             to: "is_ok_and(|now| now == from && !mutant!())",
         }],
@@ -173,12 +173,22 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "a_loss_that_spares_what_has_left_the_group",
-        edits: &[Rust {
-            file: "bin/distlock/keeper/group.rs",
-            from: "self.takes_strays |= is_lost;",
-            to: "self.takes_strays |= is_lost && !mutant!();",
-        }],
-        caught_by: &["distlock alone::what_has_left_the_group_ends_with_the_command_when_the_lock_is_lost"],
+        edits: &[
+            Rust {
+                file: "bin/distlock/keeper/group.rs",
+                from: "self.takes_strays |= is_lost;",
+                to: "self.takes_strays |= is_lost && !mutant!();",
+            },
+            Rust {
+                file: "bin/distlock/keeper/group.rs",
+                from: "self.takes_strays || self.is_ending",
+                to: "self.takes_strays || self.is_ending && !mutant!()",
+            },
+        ],
+        caught_by: &[
+            "distlock alone::what_has_left_the_group_ends_with_the_command_when_the_lock_is_lost",
+            "distlock alone::what_has_left_the_group_of_a_revoked_command_ends_with_it",
+        ],
     },
     Mutant {
         name: "an_end_that_takes_daemons_along",

@@ -45,7 +45,7 @@ pub const MUTANTS: &[Mutant] = &[
             to: "!keepalive.is_zero() && keepalive < timeout && !mutant!()",
         }],
         caught_by: &[
-            "unit a_system_that_ends_the_session_of_a_silent_host_too_early_is_a_danger",
+            "unit backend::kits::postgres::examine::tests::a_system_that_ends_the_session_of_a_silent_host_too_early_is_a_danger",
             "distlock doctor::postgres_advisory::each_fault_is_found",
         ],
     },
@@ -67,7 +67,7 @@ pub const MUTANTS: &[Mutant] = &[
             && !mutant!()",
         }],
         caught_by: &[
-            "unit a_session_that_is_too_short_for_the_tick_is_a_danger",
+            "unit backend::stores::zookeeper::examine::tests::a_session_that_is_too_short_for_the_tick_is_a_danger",
             "distlock doctor::zookeeper::a_tick_that_does_not_suit_the_session_is_found",
         ],
     },

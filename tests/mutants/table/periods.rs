@@ -92,7 +92,7 @@ pub const MUTANTS: &[Mutant] = &[
             from: "        self.marks_removed().await;",
             to: "        if !mutant!() { self.marks_removed().await; }",
         }],
-        caught_by: &["redis::once_per::a_shutdown_leaves_the_period_of_a_waiter"],
+        caught_by: &["unit lock::once_per::tests::a_shutdown_waits_for_the_removal_of_a_mark"],
     },
     Mutant {
         name: "a_later_mark_is_overwritten",
@@ -121,7 +121,18 @@ pub const MUTANTS: &[Mutant] = &[
             to: "            () = engine.releaser.marks_removed(), if !mutant!() => {}
             () = async {}, if mutant!() => {}",
         }],
-        caught_by: &["distlock alone::a_start_that_is_ended_or_not_granted_leaves_the_period"],
+        caught_by: &[
+            "unit lock::once_per::tests::an_acquisition_that_fails_waits_for_the_removal_of_its_mark",
+        ],
+    },
+    Mutant {
+        name: "a_failed_start_ends_before_its_mark_is_removed",
+        edits: &[Rust {
+            file: "bin/distlock/run/holder.rs",
+            from: "            // with this process.",
+            to: "            if mutant!() { return bell.tell(Event::Refused(error, state.and_then(Result::ok))); }",
+        }],
+        caught_by: &["distlock alone::a_start_that_a_lost_answer_ends_leaves_the_period"],
     },
     Mutant {
         name: "a_tie_for_a_mark_is_a_run",
