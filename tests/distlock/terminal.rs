@@ -11,6 +11,7 @@ use crate::command::{Named, PROGRAM, Running, distlock, end_of, new_key, until};
 
 pub const TESTS: &[Named] = &[
     ("the_command_has_the_terminal_and_gives_it_back", the_terminal_goes_and_comes),
+    ("a_killed_keeper_leaves_the_terminal_to_the_shell", killed_keeper),
     ("keys_reach_the_command", keys),
     ("colours_are_for_terminals", colours),
 ];
@@ -26,6 +27,10 @@ fn in_terminal(url: &str, script: &str) -> Running {
 /// The group of a process, and the group that has its terminal.
 const GROUPS: &str = "cut -d' ' -f5,8 /proc/$$/stat";
 
+fn has_terminal(groups: &str) -> bool {
+    groups.split_once(' ').is_some_and(|(own, holder)| own == holder)
+}
+
 fn the_terminal_goes_and_comes(store: &'static dyn Store) {
     let site = store.site(Server::Shared);
     let script =
@@ -36,10 +41,24 @@ fn the_terminal_goes_and_comes(store: &'static dyn Store) {
     drop(stdin);
     let out = running.out().replace('\r', "");
     let [before, within, status, after] = out.lines().collect::<Vec<_>>()[..] else { panic!("{out}") };
-    let has_terminal = |groups: &str| groups.split_once(' ').is_some_and(|(own, holder)| own == holder);
     assert!(has_terminal(before), "{out}");
     assert!(has_terminal(within) && within != before, "{out}");
     assert_eq!((status, after), ("0", before), "{out}");
+}
+
+fn killed_keeper(store: &'static dyn Store) {
+    let site = store.site(Server::Shared);
+    // The parent of the command is the keeper.
+    let command = format!("sh -c \"{}; kill -KILL \\$PPID; sleep 60\"", GROUPS.replace('$', "\\$"));
+    let mut running = in_terminal(&site.url(), &format!("$D run $K -- {command}; echo $?; {GROUPS}"));
+    let stdin = running.stdin();
+    assert_eq!(running.code(), 0, "{}", running.out());
+    drop(stdin);
+    let out = running.out().replace('\r', "");
+    let [within, .., status, after] = out.lines().collect::<Vec<_>>()[..] else { panic!("{out}") };
+    assert!(has_terminal(within), "{out}");
+    assert_eq!(status, "122", "{out}");
+    assert!(has_terminal(after) && within != after, "{out}");
 }
 
 fn keys(store: &'static dyn Store) {
