@@ -17,7 +17,7 @@ use sqlx::{
 use super::{LONG, MS, pool};
 use crate::support::postgres_server::{PostgresServer, USER};
 
-const TTL: Duration = Duration::from_millis(1_600);
+const TTL: Duration = Duration::from_secs(3);
 
 /// A pool whose nth connection has this `search_path`.
 fn pool_with_paths(
