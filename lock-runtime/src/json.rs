@@ -16,7 +16,8 @@ use crate::{LockHolder, LockWaiter, backend::LockState};
 ///  "waiters":[{"client":"shop:80@web-3","label":null}]}
 /// ```
 ///
-/// What is not known is `null`: also the waiters, if none is shown and `knows_waiters` is false. The token is a text, because its 64 bits do not fit into a number of JavaScript.
+/// What is not known is `null`: also the waiters, if none is shown and `knows_waiters` is false. The token is a text, because
+/// its 64 bits do not fit into a number of JavaScript.
 #[must_use]
 pub fn lock(state: &LockState, knows_waiters: bool) -> String {
     let mut json = String::from(r#"{"key":"#);
