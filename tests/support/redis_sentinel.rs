@@ -148,38 +148,47 @@ impl RedisSet {
     /// Has a Sentinel make a replica the primary; returns the number of the new primary once all Sentinels name it.
     pub fn fail_over(&self) -> usize {
         let old = self.primary_number();
+        self.command_failover();
+        self.another_primary_than(old)
+    }
+
+    /// A Sentinel refuses while it knows no replica well enough, or has just led a failover.
+    fn command_failover(&self) {
         let end = Instant::now() + PATIENCE;
-        // A Sentinel refuses while it knows no replica well enough, or has just led a failover.
         loop {
             match self.sentinels[0].server.command(&["SENTINEL", "FAILOVER", NAME]) {
-                Value::Text(_) => break,
+                Value::Text(_) => return,
                 refused => assert!(Instant::now() < end, "{refused:?}"),
             }
             thread::sleep(Duration::from_millis(20));
         }
-        self.another_primary_than(old)
     }
 
-    /// The same without the loss of a write: the old primary keeps the writes of its clients waiting until it is a replica and
-    /// refuses them.
+    /// The same without the loss of a write, as the page of the topologies says: the old primary keeps the writes of its
+    /// clients waiting until it is a replica and refuses them.
     pub fn fail_over_losing_nothing(&self) -> usize {
-        let old = self.primary();
+        let number = self.primary_number();
+        let old = &self.servers[number];
         let end = Instant::now() + PATIENCE;
         old.server.command(&["CLIENT", "PAUSE", "30000", "WRITE"]);
         let offset = || old.replicated("master_repl_offset:");
-        let follows = |one: &Member| one.port == old.port || one.replicated("slave_repl_offset:") == offset();
-        while !self.servers.iter().all(follows) {
+        let others = || self.servers.iter().filter(|one| one.port != old.port);
+        while !others().all(|one| one.replicated("slave_repl_offset:") == offset()) {
             assert!(Instant::now() < end, "the replicas do not follow");
             thread::sleep(Duration::from_millis(1));
         }
-        let new = self.fail_over();
-        // The Sentinels tell the old primary last.
-        while !old.reports("role:slave") {
-            assert!(Instant::now() < end + PATIENCE, "the old primary stays one");
+        self.command_failover();
+        let new = loop {
+            if let Some(new) = others().find(|one| one.reports("role:master")) {
+                break new;
+            }
+            assert!(Instant::now() < end, "no replica is promoted");
             thread::sleep(Duration::from_millis(5));
-        }
+        };
+        // The Sentinels cannot: their messages to the old primary wait with the writes.
+        old.server.command(&["REPLICAOF", "127.0.0.1", &new.port.to_string()]);
         old.server.command(&["CLIENT", "UNPAUSE"]);
-        new
+        self.another_primary_than(number)
     }
 
     /// Waits until another server is the primary; returns its number.

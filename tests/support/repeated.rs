@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-/// A step that a thread repeats until this is dropped.
+/// A step that a thread repeats until this is dropped. The drop panics if a step has.
 #[derive(Debug)]
 pub struct Repeated {
     ended: Arc<AtomicBool>,
@@ -50,6 +50,7 @@ impl Repeated {
 
 impl Drop for Repeated {
     fn drop(&mut self) {
-        let _ = self.stop();
+        let failed = self.stop().is_some_and(|ended| ended.is_err());
+        assert!(!failed || thread::panicking(), "a step failed, and none was made after it; see above");
     }
 }
