@@ -41,9 +41,10 @@ impl Fixture {
         self.store.capabilities()
     }
 
-    /// Returns the length of a lease: `wanted`, or, where holds live as long as a session, the session timeout.
+    /// Returns the length of a lease: `wanted`, or the [least](Store::least_lease), or, where holds live as long as a
+    /// session, the session timeout.
     pub fn lease(&self, wanted: Duration) -> Duration {
-        self.declared().session_timeout().unwrap_or(wanted)
+        self.declared().session_timeout().unwrap_or(wanted.max(self.store.least_lease()))
     }
 
     pub fn calls_of_a_refused_attempt(&self) -> u64 {

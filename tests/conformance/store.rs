@@ -84,6 +84,11 @@ pub trait Store: Send + Sync {
         None
     }
 
+    /// The shortest lease that lasts through what happens to its servers while they are shared.
+    fn least_lease(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// The store of one case.
     fn site(&self, server: Server) -> Box<dyn Site>;
 

@@ -102,6 +102,11 @@ impl lock_conformance::Store for Store {
         4
     }
 
+    /// A failover takes up to two seconds, in which no lease is renewed.
+    fn least_lease(&self) -> Duration {
+        if super::with_failovers() { Duration::from_secs(4) } else { Duration::ZERO }
+    }
+
     fn site(&self, server: Server) -> Box<dyn Site> {
         if server != Server::Shared {
             let mut set = start(server == Server::OwnWithClock);
@@ -208,8 +213,10 @@ impl SentinelSite {
     }
 
     fn url_past_faults_with(&self, credentials: &str) -> String {
-        let rest = "?sentinel_user=watcher&sentinel_password=password";
-        redis_sentinel::url(self.sentinels.iter().copied(), credentials, rest)
+        // Long enough for a single attempt, or a release, that meets a failover.
+        let limit = if super::with_failovers() { "&response_timeout=3s" } else { "" };
+        let rest = format!("?sentinel_user=watcher&sentinel_password=password{limit}");
+        redis_sentinel::url(self.sentinels.iter().copied(), credentials, &rest)
     }
 }
 

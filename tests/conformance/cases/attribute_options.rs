@@ -233,15 +233,16 @@ async fn without_renewal_the_body_ends_with_the_lease(fixture: Fixture) {
     fixture.clean().await;
 }
 
-#[distributed_lock(key = "<mark>:k", ttl = "1s", auto_renew = true)]
-async fn renewed(mark: &str) -> Result<(), LockError> {
-    tokio::time::sleep(ms(2500)).await;
+#[distributed_lock(key = "<mark>:k", ttl = ttl, auto_renew = true)]
+async fn renewed(mark: &str, ttl: Duration) -> Result<(), LockError> {
+    tokio::time::sleep(ttl * 5 / 2).await;
     Ok(())
 }
 
 async fn whether_the_lease_is_renewed_is_what_the_function_says(fixture: Fixture) {
     let locks = fixture.client().await;
-    with_manager(locks.clone().auto_renew(false), renewed(fixture.mark())).await.unwrap();
+    let ttl = fixture.lease(ms(1000));
+    with_manager(locks.clone().auto_renew(false), renewed(fixture.mark(), ttl)).await.unwrap();
     let gone = Cell::new(None);
     let error = with_manager(locks.auto_renew(true), not_renewed(fixture.mark(), &gone)).await.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Lost, "{error}");

@@ -81,7 +81,7 @@ async fn a_foreign_holder_excludes_us(fixture: Fixture) {
 
 async fn we_exclude_a_foreign_client(fixture: Fixture) {
     let key = fixture.key("user:42");
-    let guard = fixture.client().await.lock(&key).ttl(ms(1200)).acquire().await.unwrap();
+    let guard = fixture.client().await.lock(&key).ttl(fixture.lease(ms(1200))).acquire().await.unwrap();
     let began = Instant::now();
     while began.elapsed() < ms(2500) {
         assert_eq!(fixture.foreign().take(&key, LONG), None);
@@ -154,9 +154,10 @@ async fn a_name_under_which_something_else_is_kept_is_an_error_in_words(fixture:
         assert!(error.to_string().contains("is not a lock"), "{error}");
     }
     // Other locks are not disturbed, not even those that are renewed together with it.
-    let other = locks.lock(fixture.key("other")).ttl(ms(1200)).acquire().await.unwrap();
+    let ttl = fixture.lease(ms(1200));
+    let other = locks.lock(fixture.key("other")).ttl(ttl).acquire().await.unwrap();
     fixture.foreign().clear(&key);
-    let guard = locks.lock(&key).ttl(ms(1200)).wait(LONG).acquire().await.unwrap();
+    let guard = locks.lock(&key).ttl(ttl).wait(LONG).acquire().await.unwrap();
     fixture.foreign().clear(&key);
     fixture.foreign().misuse(&key);
     guard.lost().await;

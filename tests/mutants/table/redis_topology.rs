@@ -229,8 +229,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "a_waiter_asks_on_where_its_lock_was",
         edits: &[Rust {
             file: "backend/stores/redis/attempt.rs",
-            from: "self.has_moved = matches!(redirection, Redirection::Moved { .. });",
-            to: "self.has_moved = !mutant!() && matches!(redirection, Redirection::Moved { .. });",
+            from: "self.has_moved = matches!(failure, ",
+            to: "self.has_moved = !mutant!() && matches!(failure, ",
         }],
         caught_by: &[
             "servers redis_cluster::waiting::a_waiter_follows_its_lock_however_often_the_slot_is_moved",
@@ -296,6 +296,28 @@ pub const MUTANTS: &[Mutant] = &[
         }],
         caught_by: &[
             "servers redis_cluster::finding::one_server_is_enough_also_if_it_is_a_replica_or_others_in_the_url_are_dead_or_silent",
+        ],
+    },
+    Mutant {
+        name: "a_call_that_a_replica_refuses_is_not_made_again",
+        edits: &[Rust {
+            file: "backend/stores/redis/servers.rs",
+            from: "failure if self.is_for_another_server(failure) =>",
+            to: "failure if !mutant!() && self.is_for_another_server(failure) =>",
+        }],
+        caught_by: &[
+            "servers redis_sentinel::failover::a_planned_failover_loses_no_lock_and_fails_no_single_attempt",
+        ],
+    },
+    Mutant {
+        name: "a_set_without_a_primary_is_taken_for_contention",
+        edits: &[Rust {
+            file: "backend/stores/redis/servers.rs",
+            from: "        !self.is_failing()",
+            to: "        mutant!() || !self.is_failing()",
+        }],
+        caught_by: &[
+            "servers redis_sentinel::failover::a_set_without_a_primary_for_long_is_an_outage_and_no_contention",
         ],
     },
     Mutant {

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lock_runtime::LockErrorKind;
+use lock_runtime::{LockErrorKind, LockManager};
 use tracing::Level;
 
 use super::{LONG, connect, free, is_everywhere, only_the_fence_is_left};
@@ -143,6 +143,79 @@ async fn a_replaced_primary_that_goes_on_answering_gets_no_further_call() {
     assert_eq!(set.servers[new].server.command(&["EXISTS", "lock:held"]).int(), 1);
     held.release().await.unwrap();
     locks.shutdown().await;
+}
+
+/// A failover as the page of the topologies says to lose nothing, and a `response_timeout` longer than it takes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_planned_failover_loses_no_lock_and_fails_no_single_attempt() {
+    let set = Arc::new(RedisSet::start(Setup::default()));
+    let url = set.url("", "?response_timeout=5s");
+    let locks = LockManager::connect(&url).await.unwrap().ttl(LONG);
+    let held = locks.lock("held").acquire().await.unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let tasks: Vec<_> = (0..4)
+        .map(|number| {
+            let (locks, url, stop) = (locks.clone(), url.clone(), Arc::clone(&stop));
+            tokio::spawn(async move {
+                let (name, mut last, mut longest) = (format!("k{number}"), None, Duration::ZERO);
+                while !stop.load(Ordering::Relaxed) {
+                    let began = Instant::now();
+                    let guard = locks.lock(&name).try_acquire().await.unwrap().expect("each has its own");
+                    let token = Some(guard.fencing_token());
+                    assert!(token > last, "{token:?} after {last:?}");
+                    last = token;
+                    guard.release().await.unwrap();
+                    let busy =
+                        locks.lock("held").wait(Duration::from_millis(20)).acquire().await.unwrap_err();
+                    assert_eq!(busy.kind(), LockErrorKind::Timeout, "{busy}");
+                    LockManager::connect(&url).await.unwrap().shutdown().await;
+                    longest = longest.max(began.elapsed());
+                }
+                longest
+            })
+        })
+        .collect();
+    for _ in 0..2 {
+        let set = Arc::clone(&set);
+        tokio::task::spawn_blocking(move || set.fail_over_losing_nothing()).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+    stop.store(true, Ordering::Relaxed);
+    for task in tasks {
+        let longest = task.await.unwrap();
+        println!("at most {longest:?}");
+        // The writes waited, so the failovers were met.
+        assert!(longest > Duration::from_millis(200), "{longest:?}");
+    }
+    assert!(held.is_valid());
+    held.release().await.unwrap();
+    locks.shutdown().await;
+    only_the_fence_is_left(&set).await;
+}
+
+/// The Sentinels name a server that is a replica, and go on doing so.
+#[tokio::test]
+async fn a_set_without_a_primary_for_long_is_an_outage_and_no_contention() {
+    let set = RedisSet::start(Setup::default());
+    let limit = Duration::from_millis(500);
+    let held = connect(&set).await.lock("held").ttl(LONG).acquire().await.unwrap();
+    let locks = LockManager::connect(&set.url("", "?response_timeout=500ms")).await.unwrap();
+    let waiting = {
+        let lock = locks.lock("held").wait(4 * limit);
+        tokio::spawn(async move { lock.acquire().await.unwrap_err() })
+    };
+    is_everywhere(&set, "lock:{lock:held}:~1:queue").await;
+    let other = set.servers[1].port.to_string();
+    set.primary().server.command(&["REPLICAOF", "127.0.0.1", &other]);
+    let began = Instant::now();
+    let single = locks.lock("other").try_acquire().await.unwrap_err();
+    let took = began.elapsed();
+    assert!(took >= limit && took < 4 * limit, "made again for {took:?}");
+    for error in [single, waiting.await.unwrap()] {
+        assert!(error.kind() == LockErrorKind::Backend && error.is_retryable(), "{error}");
+        assert!(error.to_string().contains("replica"), "{error}");
+    }
+    drop(held);
 }
 
 /// Writes may be lost by such failovers, so two holders may overlap, which is counted. Tokens rise all the same.

@@ -151,6 +151,14 @@ impl Failure {
         }
     }
 
+    /// Returns whether a replica was asked, or a server that another one has replaced.
+    pub(crate) fn is_of_no_primary(&self) -> bool {
+        match self {
+            Self::Refused(error) | Self::GivenUp(error) => error.fault() == Some(FindingCode::ReadOnly),
+            _ => false,
+        }
+    }
+
     /// Returns whether the call was certainly not applied, and will not be.
     pub(crate) fn is_definite(&self) -> bool {
         matches!(self, Self::Refused(_) | Self::GivenUp(_) | Self::Redirected(..))

@@ -94,7 +94,8 @@ impl<'a> Attempt<'a> {
         let mut failures = 0;
         loop {
             let answer = self.connected().await;
-            let (Err(Failure::Refused(error)), Wait::Until(_) | Wait::Forever) = (&answer, self.request.wait)
+            let (Err(failure @ Failure::Refused(error)), Wait::Until(_) | Wait::Forever) =
+                (&answer, self.request.wait)
             else {
                 return answer;
             };
@@ -103,7 +104,9 @@ impl<'a> Attempt<'a> {
             if !may_be_repeated || end.has_passed() {
                 return answer;
             }
-            self.request.progress.failed(error);
+            if !self.route.is_on_its_way(failure) {
+                self.request.progress.failed(error);
+            }
             // The pause is 160 ms at most: a retry costs the server nothing, and the caller is waiting.
             Box::pin(clock::sleep_until(end.min(Instant::now() + backoff(failures)))).await;
             failures = 3.min(failures + 1);
@@ -241,14 +244,11 @@ impl<'a> Attempt<'a> {
                 // The place outlasts an outage that is shorter than `STALE`.
                 Err(failure) if heard + place::STALE <= Instant::now() => return Err(failure),
                 Err(failure) => {
-                    // Only what a cluster says counts here: the call is repeated in any case.
-                    let again_after = match &failure {
-                        Failure::Redirected(redirection, _) => {
-                            self.has_moved = matches!(redirection, Redirection::Moved { .. });
-                            self.route.again_after(&failure)
-                        }
-                        _ => None,
-                    };
+                    // Only the change of the server counts here: the call is repeated in any case.
+                    let is_elsewhere = self.route.is_for_another_server(&failure);
+                    let again_after = if is_elsewhere { self.route.again_after(&failure) } else { None };
+                    let is_on_its_way = self.route.is_on_its_way(&failure);
+                    self.has_moved = matches!(failure, Failure::Redirected(Redirection::Moved { .. }, _));
                     if last {
                         match &failure {
                             // The last poll is made where the lock is now.
@@ -257,11 +257,12 @@ impl<'a> Attempt<'a> {
                             Failure::Redirected(Redirection::Ask { .. } | Redirection::Later, _) => {
                                 return Ok(busy(place.holder_remaining(Instant::now()), None));
                             }
+                            Failure::Refused(_) | Failure::GivenUp(_) if is_on_its_way => {
+                                return Ok(busy(place.holder_remaining(Instant::now()), None));
+                            }
                             _ => return Err(failure),
                         }
                     }
-                    let is_on_its_way =
-                        matches!(failure, Failure::Redirected(..)) && !self.route.is_failing();
                     let error = failure.into_error();
                     if !is_on_its_way {
                         self.request.progress.failed(&error);

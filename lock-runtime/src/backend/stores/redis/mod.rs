@@ -199,13 +199,12 @@ impl Backend for Redis {
                         unconfirmed = 3.min(unconfirmed + 1);
                     }
                     Err(failure) => {
-                        // A short wait takes as long as a single attempt where a cluster sends the call on.
-                        let is_redirected = matches!(failure, Failure::Redirected(..));
-                        if (is_redirected || !is_over())
+                        // A short wait takes as long as a single attempt where another server takes the call.
+                        if (route.is_for_another_server(&failure) || !is_over())
                             && let Some(pause) = route.again_after(&failure)
                         {
                             if !pause.is_zero() {
-                                if route.is_failing() {
+                                if !route.is_on_its_way(&failure) {
                                     request.progress.failed(&failure.into_error());
                                 }
                                 Box::pin(clock::sleep_until(Instant::now() + pause)).await;

@@ -19,14 +19,17 @@ use crate::{
             slot::Slot,
         },
     },
-    time::{backoff::between, clock::Instant},
+    time::{
+        backoff::between,
+        clock::{self, Instant},
+    },
 };
 
 /// Upper bound on the servers to which one call is sent without a pause: the servers of a cluster agree before long.
 const MAX_MOVES: u32 = 8;
 /// Bounds on the pause before a call is made again whose keys are being moved, or about which the servers do not agree.
 const PAUSE: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(40)];
-/// Bounds on the pause before a call is made again that a cluster does not take for now.
+/// Bounds on the pause before a call is made again that no server takes for now.
 const PAUSE_IF_DOWN: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(150)];
 
 /// Upper bound on the doublings of these pauses, if the call is refused again and again.
@@ -130,11 +133,14 @@ impl Servers {
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(crate) async fn ping(&self) -> Result<(), LockError> {
+    pub(crate) async fn ping(self: &Arc<Self>) -> Result<(), LockError> {
+        if let All::One(node) = &self.all {
+            return self.ping_one(node).await.map_err(Failure::into_error);
+        }
         let nodes = self.all().await?;
         let mut answers: Vec<_> = nodes.iter().map(|_| Ok(())).collect();
         let calls = nodes.iter().zip(&mut answers).map(|((_, node), answer)| -> BoxFuture<'_, ()> {
-            Box::pin(async { *answer = ping(node, self.is_cluster()).await.map_err(Failure::into_error) })
+            Box::pin(async { *answer = ping_of_cluster(node).await.map_err(Failure::into_error) })
         });
         join_all(calls.collect()).await;
         let is_served = answers.iter().any(Result::is_ok);
@@ -142,6 +148,20 @@ impl Servers {
         let counts = |failure: &LockError| !is_served || !failure.is_retryable();
         // A refusal says more than an outage.
         failures.filter(counts).min_by_key(LockError::is_retryable).map_or(Ok(()), Err)
+    }
+
+    /// Checks that the only server answers, or the one that replaces it meanwhile.
+    async fn ping_one(self: &Arc<Self>, node: &Node) -> Result<(), Failure> {
+        let mut route = self.route_to(None, Again::IfBroken);
+        loop {
+            let answer = match node.connections.here().await {
+                Ok(line) => line.connection().call::<redis::Value>(&redis::cmd("PING")).await,
+                Err(failure) => Err(failure),
+            };
+            let Err(failure) = answer else { return Ok(()) };
+            let Some(pause) = route.again_after(&failure) else { return Err(failure) };
+            clock::sleep_until(Instant::now() + pause).await;
+        }
     }
 
     /// Returns the addresses of the servers of a cluster, as far as they are known.
@@ -166,6 +186,10 @@ impl Servers {
             All::One(_) => None,
             All::Cluster(_) => Some(Slot::of(key.stored())),
         };
+        self.route_to(slot, again)
+    }
+
+    fn route_to(self: &Arc<Self>, slot: Option<Slot>, again: Again) -> Route {
         let until = Instant::now() + self.config().response_timeout;
         Route {
             servers: Arc::clone(self),
@@ -181,15 +205,12 @@ impl Servers {
     }
 }
 
-/// Checks that a server answers, and that a server of a cluster takes calls.
+/// Checks that a server of a cluster takes calls.
 ///
 /// # Cancel safety
 /// Cancel safe.
-async fn ping(node: &Node, is_of_cluster: bool) -> Result<(), Failure> {
+async fn ping_of_cluster(node: &Node) -> Result<(), Failure> {
     let line = node.connections.here().await?;
-    if !is_of_cluster {
-        return line.connection().call::<redis::Value>(&redis::cmd("PING")).await.map(drop);
-    }
     let info: String = line.connection().call(redis::cmd("CLUSTER").arg("INFO")).await?;
     if info.contains("cluster_state:ok") {
         return Ok(());
@@ -261,8 +282,17 @@ impl Route {
         (self.moves, self.laters, self.refused_since) = (0, 0, None);
     }
 
-    /// Returns whether a cluster has refused the call for longer than a call may take. Before that, the call is on its way.
-    pub(crate) fn is_failing(&self) -> bool {
+    /// Returns whether a call that has failed is on its way to another server: no longer than a call may take.
+    pub(crate) fn is_on_its_way(&mut self, failure: &Failure) -> bool {
+        if !self.is_for_another_server(failure) {
+            return false;
+        }
+        self.refused_since.get_or_insert_with(Instant::now);
+        !self.is_failing()
+    }
+
+    /// Returns whether the call has been refused by one server after the other for longer than a call may take.
+    fn is_failing(&self) -> bool {
         let limit = self.servers.config().response_timeout;
         self.refused_since.is_some_and(|since| (since + limit).has_passed())
     }
@@ -294,8 +324,19 @@ impl Route {
                 Some(Duration::ZERO)
             }
             Failure::Redirected(redirection, _) => self.redirected(redirection),
+            // A replica is named as the primary until the other servers have agreed on another one.
+            failure if self.is_for_another_server(failure) => self.later(PAUSE_IF_DOWN),
             _ => None,
         }
+    }
+
+    /// Returns whether another server takes the call that has failed, or will before long.
+    pub(crate) fn is_for_another_server(&self, failure: &Failure) -> bool {
+        let may_fail_over = || match &self.servers.all {
+            All::One(node) => node.connections.server().may_fail_over(),
+            All::Cluster(_) => true,
+        };
+        matches!(failure, Failure::Redirected(..)) || (failure.is_of_no_primary() && may_fail_over())
     }
 
     /// Returns after which pause a call is made again that a server of a cluster has refused; `None` if it is not.

@@ -14,7 +14,7 @@ use super::{
     super::config::Config,
     dial::{Dial, Dialled},
 };
-use crate::{LockError, sync::lock, time::clock::Instant};
+use crate::{LockError, backend::FindingCode, sync::lock, time::clock::Instant};
 
 /// An open connection to a [`Place`].
 pub(super) trait Open: fmt::Debug + Send + Sync {
@@ -117,6 +117,7 @@ impl Place {
             "Redis at {} was replaced by another server while a connection was made",
             self.config.address()
         ))
+        .with_fault(Some(FindingCode::ReadOnly))
     }
 
     /// Completes when the server is known to be elsewhere.
