@@ -152,7 +152,7 @@ impl PostgresServer {
 
     /// SIGKILL for all of its processes.
     pub fn kill(&mut self) {
-        kill(&mut self.process);
+        kill(&mut self.process, &self.folder);
     }
 
     /// Kills it, and starts it again with its data.
@@ -234,11 +234,21 @@ impl Drop for PostgresServer {
     }
 }
 
-fn kill(process: &mut Process) {
+fn kill(process: &mut Process, folder: &Path) {
     let children = children(process);
     process.kill();
     for child in children {
         let _ = kill_process(child, Signal::KILL);
+    }
+    remove_segment(folder);
+}
+
+/// Removes the segment of shared memory that a killed server leaves. The system has a few thousand in all.
+fn remove_segment(folder: &Path) {
+    let state = fs::read_to_string(folder.join("data/postmaster.pid")).unwrap_or_default();
+    // The seventh line has its key and its number.
+    if let Some(number) = state.lines().nth(6).and_then(|line| line.split_whitespace().nth(1)) {
+        let _ = Command::new("ipcrm").args(["-m", number]).stderr(Stdio::null()).status();
     }
 }
 
@@ -365,6 +375,7 @@ fn launch(folder: &Path, settings: &[String], clock: Option<&Clock>) -> Process 
     let _starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
     let end = Instant::now() + PATIENCE;
     loop {
+        remove_segment(folder);
         let _ = fs::remove_file(folder.join("data/postmaster.pid"));
         let log = fs::File::create(folder.join("log")).expect("the temporary folder is writable");
         let mut command = program("postgres");
