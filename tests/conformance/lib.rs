@@ -51,7 +51,12 @@ mod store;
 pub mod support;
 mod times;
 
-use std::{env, process::ExitCode, sync::Arc};
+use std::{
+    env,
+    panic::{AssertUnwindSafe, catch_unwind},
+    process::ExitCode,
+    sync::Arc,
+};
 
 use libtest_mimic::{Arguments, Completion, Trial};
 
@@ -95,15 +100,18 @@ pub fn run_with(stores: &[&'static dyn Store], mut trials: Vec<Trial>) -> ExitCo
     arguments.test_threads = Some(at_once + scarce);
     support::traces::watch("lock_", &[CANARY]);
     let conclusion = libtest_mimic::run(&arguments, trials);
-    for store in stores {
-        store.finish();
-    }
+    let finished: Vec<_> =
+        stores.iter().map(|store| catch_unwind(AssertUnwindSafe(|| store.finish()))).collect();
     support::processes::finish();
     times::write();
     let (traces, leaks) = support::traces::found();
     println!("{traces} traces were read");
     if !leaks.is_empty() {
         eprintln!("secrets in the traces: {leaks:#?}");
+        return ExitCode::FAILURE;
+    }
+    if finished.iter().any(Result::is_err) {
+        eprintln!("a shared server could not be stopped, or what was done to it failed; see above");
         return ExitCode::FAILURE;
     }
     conclusion.exit_code()

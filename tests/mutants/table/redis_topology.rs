@@ -240,10 +240,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "a_lease_is_confirmed_where_the_lock_was",
         edits: &[Rust {
             file: "backend/stores/redis/attempt.rs",
-            from: "                Err(failure @ Failure::Redirected(..)) => failure,
-                answer => return",
-            to: "                Err(failure @ Failure::Redirected(..)) if !mutant!() => failure,
-                answer => return",
+            from: "Err(failure) if self.route.is_for_another_server(&failure) => failure,",
+            to: "Err(failure) if !mutant!() && self.route.is_for_another_server(&failure) => failure,",
         }],
         caught_by: &[
             "servers redis_cluster::waiting::a_lease_that_is_handed_over_after_a_move_is_confirmed_at_the_new_server",

@@ -410,7 +410,7 @@ impl<'a> Attempt<'a> {
         loop {
             self.confirmed_by = Instant::now() + Replicas::limit(self.servers.config());
             let failure = match replicas.confirm(&id).await {
-                Err(failure @ Failure::Redirected(..)) => failure,
+                Err(failure) if self.route.is_for_another_server(&failure) => failure,
                 answer => return answer,
             };
             let Some(pause) = self.route.again_with_one_key_after(&failure) else { return Err(failure) };

@@ -319,6 +319,10 @@ async fn send_renewals(
             {
                 return Err(failure);
             }
+            // The caller repeats a renewal, and knows how long one may take.
+            Err(failure @ Failure::Refused(_)) if route.is_for_another_server(&failure) => {
+                return Err(failure);
+            }
             Err(failure) => match route.again_with_one_key_after(&failure) {
                 Some(pause) if pause.is_zero() => {}
                 Some(pause) => clock::sleep_until(Instant::now() + pause).await,

@@ -196,6 +196,7 @@ impl Servers {
             slot,
             again,
             until,
+            has_arrived: false,
             refused_since: None,
             moves: 0,
             laters: 0,
@@ -235,8 +236,10 @@ pub(crate) struct Route {
     /// The slot of the lock in a cluster.
     slot: Option<Slot>,
     again: Again,
-    /// How long the call is made again while a cluster takes it only later.
+    /// How long the call is made again while a server takes it only later.
     until: Instant,
+    /// Whether a call has reached the server that has the lock.
+    has_arrived: bool,
     moves: u32,
     /// When the call was refused first, unless it has reached the server since.
     refused_since: Option<Instant>,
@@ -279,12 +282,14 @@ impl Route {
 
     /// Records that a call has reached the server that has the lock.
     pub(crate) fn arrived(&mut self) {
+        self.has_arrived = true;
         (self.moves, self.laters, self.refused_since) = (0, 0, None);
     }
 
-    /// Returns whether a call that has failed is on its way to another server: no longer than a call may take.
+    /// Returns whether a call that has failed is on its way to another server, for no longer than a call may take. If no
+    /// server has answered before, the failure is all that is known of the lock.
     pub(crate) fn is_on_its_way(&mut self, failure: &Failure) -> bool {
-        if !self.is_for_another_server(failure) {
+        if !(self.has_arrived && self.is_for_another_server(failure)) {
             return false;
         }
         self.refused_since.get_or_insert_with(Instant::now);
@@ -297,7 +302,7 @@ impl Route {
         self.refused_since.is_some_and(|since| (since + limit).has_passed())
     }
 
-    /// Extends the time for which a call is made again that a cluster takes only later.
+    /// Extends the time for which a call is made again that a server takes only later.
     pub(crate) fn extend(&mut self, until: Instant) {
         self.until = self.until.max(until);
     }
@@ -314,6 +319,12 @@ impl Route {
     /// Returns after which pause a call with one key is made again that has failed; `None` if it is not.
     pub(crate) fn again_with_one_key_after(&mut self, failure: &Failure) -> Option<Duration> {
         match failure {
+            Failure::Redirected(redirection, _) => self.redirected(redirection),
+            // A replica is named as the primary until the other servers have agreed on another one.
+            failure if self.is_for_another_server(failure) => {
+                let is_first = self.refused_since.is_none();
+                self.after(PAUSE_IF_DOWN).map(|pause| if is_first { Duration::ZERO } else { pause })
+            }
             // The connection was unusable, perhaps for a long time: another one is tried once.
             Failure::GivenUp(_) if !self.is_repeated => {
                 self.is_repeated = true;
@@ -323,9 +334,6 @@ impl Route {
                 self.is_repeated = true;
                 Some(Duration::ZERO)
             }
-            Failure::Redirected(redirection, _) => self.redirected(redirection),
-            // A replica is named as the primary until the other servers have agreed on another one.
-            failure if self.is_for_another_server(failure) => self.later(PAUSE_IF_DOWN),
             _ => None,
         }
     }
@@ -370,11 +378,17 @@ impl Route {
     }
 
     fn later(&mut self, pause: [Duration; 2]) -> Option<Duration> {
-        self.moves = 0;
-        self.refused_since.get_or_insert_with(Instant::now);
         let doubled = pause.map(|pause| pause * (1 << self.laters));
         self.laters = MAX_DOUBLINGS.min(self.laters + 1);
-        (!self.until.has_passed()).then(|| between(doubled))
+        self.after(doubled)
+    }
+
+    fn after(&mut self, pause: [Duration; 2]) -> Option<Duration> {
+        self.moves = 0;
+        let now = Instant::now();
+        self.refused_since.get_or_insert(now);
+        let left = self.until.saturating_duration_since(now);
+        (!left.is_zero()).then(|| between(pause).min(left))
     }
 }
 
