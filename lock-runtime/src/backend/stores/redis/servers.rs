@@ -286,10 +286,13 @@ impl Route {
         (self.moves, self.laters, self.refused_since) = (0, 0, None);
     }
 
-    /// Returns whether a call that has failed is on its way to another server, for no longer than a call may take. If no
-    /// server has answered before, the failure is all that is known of the lock.
+    /// Returns whether a call that has failed is on its way to another server, for no longer than a call may take.
+    ///
+    /// A call that a cluster sends on has its answer within milliseconds. Without a primary, an answer to an earlier call is
+    /// needed: otherwise the failure is all that is known of the lock.
     pub(crate) fn is_on_its_way(&mut self, failure: &Failure) -> bool {
-        if !(self.has_arrived && self.is_for_another_server(failure)) {
+        let is_sent_on = matches!(failure, Failure::Redirected(..));
+        if !(is_sent_on || (self.has_arrived && self.is_for_another_server(failure))) {
             return false;
         }
         self.refused_since.get_or_insert_with(Instant::now);
