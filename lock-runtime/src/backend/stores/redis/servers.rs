@@ -151,6 +151,9 @@ impl Servers {
     }
 
     /// Checks that the only server answers, or the one that replaces it meanwhile.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
     async fn ping_one(self: &Arc<Self>, node: &Node) -> Result<(), Failure> {
         let mut route = self.route_to(None, Again::IfBroken);
         loop {

@@ -117,7 +117,7 @@ impl Place {
             "Redis at {} was replaced by another server while a connection was made",
             self.config.address()
         ))
-        .with_fault(Some(FindingCode::ReadOnly))
+        .with_fault(FindingCode::ReadOnly)
     }
 
     /// Completes when the server is known to be elsewhere.
