@@ -56,6 +56,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     process::ExitCode,
     sync::Arc,
+    time::Instant,
 };
 
 use libtest_mimic::{Arguments, Completion, Trial};
@@ -141,7 +142,15 @@ fn trials_of(stores: &[&'static dyn Store], admission: &Admission) -> (Vec<Trial
                     let admission = admission.clone();
                     Trial::test(name.clone(), move || {
                         let _admitted = admission.admit(demand);
-                        times::measured(&name, || case.run(&name, store))
+                        let began = Instant::now();
+                        let ran = times::measured(&name, || case.run(&name, store));
+                        match ran {
+                            Err(failed) if store.lost_a_server_since(began) => {
+                                println!("{name} runs again, because a server died meanwhile: {failed:?}");
+                                case.run(&name, store)
+                            }
+                            ran => ran,
+                        }
                     })
                 }
                 Some(why) if required.iter().any(|name| name == store.name()) => {

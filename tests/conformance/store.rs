@@ -1,7 +1,11 @@
 //! The interface between the suite and a store: how the store is reached, and how it can be hurt. Nothing in here makes a
 //! claim about locks.
 
-use std::{env, path::Path, time::Duration};
+use std::{
+    env,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use lock_runtime::{
     LockError, LockErrorKind, LockManager,
@@ -87,6 +91,12 @@ pub trait Store: Send + Sync {
     /// The shortest lease that lasts through what happens to its servers while they are shared.
     fn least_lease(&self) -> Duration {
         Duration::ZERO
+    }
+
+    /// Whether a server that its cases share has died since then, and another one has taken its place, for which this waits.
+    /// Until then a case may see an outage, so one that failed meanwhile runs again.
+    fn lost_a_server_since(&self, _began: Instant) -> bool {
+        false
     }
 
     /// The store of one case.
