@@ -1,10 +1,11 @@
 //! `redis-cluster:`, three primaries whose slots are moved from one to the other all the time, by a user that has only the
 //! permissions the documentation asks for. With `LOCK_TEST_FAILOVERS`, each has a replica, which is made the primary now and
-//! then. A case that hurts its server has a cluster of one server, behind a proxy; what
-//! happens when one of several servers is hurt is in `tests/servers/redis_cluster`.
+//! then, and which takes the place of a primary that is killed less often; a case that fails meanwhile runs again. A case
+//! that hurts its server has a cluster of one server, behind a proxy; what happens when one of several servers is hurt is in
+//! `tests/servers/redis_cluster`.
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, PoisonError, RwLock},
     thread,
     time::{Duration, Instant},
 };
@@ -32,6 +33,9 @@ struct Store {
 
 /// Parts of the names of locks that a case expects to find by a scan, which may miss a lock while its slot is moved.
 const SCANNED: &[&str] = &[":user:", "scanned:"];
+
+/// When the place of the last primary that was killed had been taken; written meanwhile.
+static REPLACED: RwLock<Option<Instant>> = RwLock::new(None);
 
 /// The servers of all cases that do not hurt them, and what moves their slots.
 static SHARED: Mutex<Option<(Repeated, Arc<RedisCluster>)>> = Mutex::new(None);
@@ -75,6 +79,14 @@ impl lock_conformance::Store for Store {
         Some(1)
     }
 
+    fn least_lease(&self) -> Duration {
+        if super::with_failovers() { Duration::from_secs(4) } else { Duration::ZERO }
+    }
+
+    fn lost_a_server_since(&self, began: Instant) -> bool {
+        REPLACED.read().unwrap_or_else(PoisonError::into_inner).is_some_and(|replaced| replaced > began)
+    }
+
     /// `redis` has the same scripts. How a lock's server is found differs.
     fn groups_of_another(&self) -> &'static [&'static str] {
         super::ALL_BUT_THE_CONNECTIONS
@@ -104,7 +116,7 @@ impl lock_conformance::Store for Store {
                 let setup = Setup { with_replicas, settings: &settings, ..Setup::default() };
                 let cluster = Arc::new(RedisCluster::start(setup));
                 let (period, pause) = (Duration::from_millis(250), Duration::from_millis(20));
-                (move_slots(Arc::clone(&cluster), period, pause, SCANNED), cluster)
+                (move_slots(Arc::clone(&cluster), period, pause, SCANNED, kill), cluster)
             });
             Arc::clone(cluster)
         };
@@ -132,6 +144,14 @@ impl lock_conformance::Store for Store {
 
     fn finish(&self) {
         *lock(&SHARED) = None;
+    }
+}
+
+/// Kills a primary that has a replica, and waits until that one has taken its place.
+fn kill(cluster: &RedisCluster) {
+    let mut replaced = REPLACED.write().unwrap_or_else(PoisonError::into_inner);
+    if cluster.replace_a_dead_primary() {
+        *replaced = Some(Instant::now());
     }
 }
 

@@ -265,6 +265,19 @@ impl RedisCluster {
         self.promoted(replica);
     }
 
+    /// Kills the primary of a replica, which takes its place, and brings the dead server back as a replica. Returns whether
+    /// a primary had one.
+    pub fn replace_a_dead_primary(&self) -> bool {
+        let Some(replica) = self.a_replica() else { return false };
+        let Value::Text(shown) = replica.command(&["INFO", "replication"]) else { return false };
+        let port = shown.lines().find_map(|line| line.strip_prefix("master_port:")).expect("a replica");
+        let primary = self.members.iter().find(|member| member.port.to_string() == port).expect("a member");
+        primary.server().kill();
+        self.promoted(replica);
+        primary.server().bring_back();
+        true
+    }
+
     /// Waits until all servers that run take this replica for a primary.
     pub fn promoted(&self, replica: &Member) {
         self.until("the replica is a primary", |member| {
@@ -369,15 +382,18 @@ impl Move<'_> {
 
 /// Number of turns before a failover.
 const MOVES: usize = 40;
+/// Number of turns before a primary may be killed.
+const KILLS: usize = 4 * MOVES;
 
 /// Moves slots that have keys from one primary to another. The move of a slot takes `pause`, in which some of its keys are
 /// here and some there. Slots stay that have a key whose name contains one of `spared`. In each fortieth turn, a replica is
-/// made the primary, if there is one.
+/// made the primary, if there is one; in each hundred and sixtieth, `kill` is called instead.
 pub fn move_slots(
     cluster: Arc<RedisCluster>,
     period: Duration,
     pause: Duration,
     spared: &'static [&'static str],
+    kill: impl Fn(&RedisCluster) + Send + 'static,
 ) -> Repeated {
     Repeated::start(period, move |turn| {
         let primaries = cluster.primaries();
@@ -392,7 +408,9 @@ pub fn move_slots(
                 is_moved = true;
             }
         }
-        if turn % MOVES == MOVES - 1
+        if turn % KILLS == KILLS - 1 {
+            kill(&cluster);
+        } else if turn % MOVES == MOVES - 1
             && let Some(replica) = cluster.a_replica()
         {
             cluster.fail_over(replica);

@@ -204,8 +204,13 @@ async fn no_two_hold_a_lock_and_no_renewal_is_missed_while_slots_are_moved() {
     let names: Vec<_> = (0..6).map(|number| format!("k{number}")).collect();
     let mut count = 0;
     let outcome = under_load(&cluster.url("", ""), &names, async || {
-        let mover =
-            move_slots(Arc::clone(&cluster), Duration::from_millis(50), Duration::from_millis(30), &[]);
+        let mover = move_slots(
+            Arc::clone(&cluster),
+            Duration::from_millis(50),
+            Duration::from_millis(30),
+            &[],
+            |_| (),
+        );
         tokio::time::sleep(Duration::from_secs(10)).await;
         count = tokio::task::block_in_place(|| mover.end());
     })
