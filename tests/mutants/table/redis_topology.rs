@@ -319,6 +319,17 @@ pub const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
+        name: "a_confirmation_without_a_primary_is_taken_for_contention",
+        edits: &[Rust {
+            file: "backend/stores/redis/attempt.rs",
+            from: "            if !self.route.is_on_its_way(&failure) {",
+            to: "            if !mutant!() && !self.route.is_on_its_way(&failure) {",
+        }],
+        caught_by: &[
+            "servers redis_sentinel::replicas::a_confirmation_that_finds_no_primary_is_an_outage_and_no_contention",
+        ],
+    },
+    Mutant {
         name: "one_dead_server_of_a_cluster_stops_every_client_from_connecting",
         edits: &[Rust {
             file: "backend/stores/redis/servers.rs",

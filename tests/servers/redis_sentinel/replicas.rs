@@ -74,6 +74,30 @@ async fn a_lock_that_is_handed_over_is_not_entered_before_the_replicas_have_it()
     guard.release().await.unwrap();
 }
 
+/// A waiter has been handed the lock, and no server is the primary that could confirm it.
+#[tokio::test]
+async fn a_confirmation_that_finds_no_primary_is_an_outage_and_no_contention() {
+    let mut set = RedisSet::start(Setup::default());
+    let (ours, limit) = (connect(&set, 0).await, Duration::from_millis(500));
+    let url = set.url("", "?min_replicas=1&response_timeout=500ms");
+    let theirs = LockManager::connect(&url).await.unwrap();
+    let held = free(&ours, "k").await;
+    let waiting = {
+        let lock = theirs.lock("k").wait(10 * limit);
+        tokio::spawn(async move { lock.acquire().await.unwrap_err() })
+    };
+    super::is_everywhere(&set, "lock:{lock:k}:~1:queue").await;
+    pause_replicas(&set);
+    held.release().await.unwrap();
+    tokio::time::sleep(limit / 5).await;
+    let other = set.servers[1].port.to_string();
+    set.servers[0].server.command(&["REPLICAOF", "127.0.0.1", &other]);
+    let error = waiting.await.unwrap();
+    assert!(error.kind() == LockErrorKind::Backend && error.is_retryable(), "{error}");
+    assert!(error.to_string().contains("replica"), "{error}");
+    resume_replicas(&mut set);
+}
+
 #[tokio::test]
 async fn no_renewal_counts_before_the_replicas_have_it() {
     let mut set = RedisSet::start(Setup::default());
