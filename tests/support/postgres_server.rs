@@ -126,12 +126,19 @@ impl PostgresServer {
         self.clock.as_ref()
     }
 
-    /// Ends the sessions of all other clients, as an operator does.
+    /// Ends the sessions of all other clients, as an operator does with `pg_terminate_backend`. None of them does anything in
+    /// between, such as taking the lock of a session that has ended.
     pub fn terminate_clients(&self) {
-        self.query(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = \
-             'client backend'",
+        let rows = self.query(
+            "SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'",
         );
+        let pids: Vec<i32> =
+            rows.into_iter().flatten().flatten().map(|pid| pid.parse().expect("an ID")).collect();
+        for signal in [Signal::STOP, Signal::TERM, Signal::CONT] {
+            for client in pids.iter().filter_map(|&pid| Pid::from_raw(pid)) {
+                let _ = kill_process(client, signal);
+            }
+        }
     }
 
     /// SIGSTOP for all of its processes.
