@@ -115,6 +115,8 @@ async fn a_node_that_was_joined_after_the_release_is_freed_again() {
     far.set(Way::ToClient, Flow::Pass);
     let is_sent = || node.proxy.bytes(Way::ToServer) > sent;
     until("the node is to be joined", || if is_sent() { Ok(()) } else { Err(()) }).await;
+    // The first proxy has counted the request, and may not have passed it on to the other one.
+    tokio::time::sleep(100 * MS).await;
     node.proxy.lead_to(Upstream::Unix(node.server.socket().into()));
     node.proxy.cut();
     tokio::time::sleep(100 * MS).await;
