@@ -1,16 +1,33 @@
-//! Admits cases: some at a time, and of those that would disturb the others fewer.
+//! Admits cases: some at a time, of those that would disturb the others fewer, and more while the processors are idle.
 
 use std::{
     collections::BTreeMap,
     mem,
+    num::NonZero,
     sync::{
         Arc, Mutex, PoisonError,
         mpsc::{self, Receiver, Sender},
     },
+    thread,
+    time::Duration,
 };
 
+use libtest_mimic::Arguments;
+
+use crate::support::stopwatch::Moment;
+
+/// How many cases run at a time for each core of the machine, unless `--test-threads` says how many.
+const FOR_EACH_CORE: usize = 6;
+/// How many more of them run while the processors are idle.
+const MORE_FOR_EACH_CORE: usize = 12;
+
+/// Time after which one more case may run, if the processors were idle for long enough of it.
+const STEP: Duration = Duration::from_millis(50);
+/// How late a thread that is due every few milliseconds may be within [`STEP`] if the processors are idle for long enough.
+const LATE: Duration = Duration::from_millis(6);
+
 /// What a case takes while it runs.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Demand {
     /// The store that has a server for this case alone, and the number of such servers that it may have at a time.
     pub own_server: Option<(&'static str, usize)>,
@@ -33,6 +50,9 @@ pub struct Admission(Arc<Mutex<State>>);
 struct State {
     /// Number of further cases that may run.
     room: usize,
+    /// Number of cases beyond those that run at any time.
+    lent: usize,
+    most_lent: usize,
     own_servers: BTreeMap<&'static str, usize>,
     has_a_busy_one: bool,
     /// In the order of their arrival.
@@ -40,13 +60,30 @@ struct State {
 }
 
 impl Admission {
-    pub fn new(at_once: usize) -> Self {
+    /// Admits `at_once` cases, and up to `more` as far as [`lend`](Self::lend) is called.
+    pub fn new(at_once: usize, more: usize) -> Self {
         Self(Arc::new(Mutex::new(State {
             room: at_once,
+            lent: 0,
+            most_lent: more,
             own_servers: BTreeMap::new(),
             has_a_busy_one: false,
             waiting: Vec::new(),
         })))
+    }
+
+    /// Admits as many cases as this machine runs without disturbing them, unless the arguments say how many. Then these have
+    /// enough threads.
+    pub fn for_this_machine(arguments: &mut Arguments) -> Self {
+        if let Some(chosen) = arguments.test_threads {
+            return Self::new(chosen, 0);
+        }
+        let cores = thread::available_parallelism().map_or(2, NonZero::get);
+        let (at_once, more) = (cores * FOR_EACH_CORE, cores * MORE_FOR_EACH_CORE);
+        arguments.test_threads = Some(at_once + more);
+        let this = Self::new(at_once, more);
+        this.lend_idle_processors();
+        this
     }
 
     /// Waits until a case with this demand may run.
@@ -61,6 +98,30 @@ impl Admission {
         let (answer, answered) = mpsc::channel();
         self.change(|state| state.waiting.push((demand, answer)));
         answered
+    }
+
+    /// Lets one more case run, until one ends.
+    pub fn lend(&self) {
+        self.change(|state| {
+            if state.lent < state.most_lent {
+                state.lent += 1;
+                state.room += 1;
+            }
+        });
+    }
+
+    /// Lends while the processors are idle for some of the time. Most of a case is waiting for time to pass, but cases that
+    /// run on a busy machine measure how busy it is.
+    fn lend_idle_processors(&self) {
+        let admission = self.clone();
+        let lend = move || loop {
+            let began = Moment::now();
+            thread::sleep(STEP);
+            if began.took().late < LATE {
+                admission.lend();
+            }
+        };
+        thread::Builder::new().name("admission".into()).spawn(lend).expect("a thread can be started");
     }
 
     fn change(&self, change: impl FnOnce(&mut State)) {
@@ -100,7 +161,11 @@ impl State {
     }
 
     fn give_back(&mut self, demand: Demand) {
-        self.room += 1;
+        if self.lent > 0 {
+            self.lent -= 1;
+        } else {
+            self.room += 1;
+        }
         self.has_a_busy_one &= !demand.is_busy;
         if let Some((store, _)) = demand.own_server {
             self.own_servers.entry(store).and_modify(|count| *count -= 1);

@@ -61,21 +61,17 @@ use std::{
 
 use libtest_mimic::{Arguments, Completion, Trial};
 
-use self::admission::Admission;
-
+#[doc(hidden)]
+pub use self::admission::{Admission, Demand};
 #[doc(hidden)]
 pub use self::cases::torture::survive;
 pub use self::store::{CANARY, Fault, Foreign, Server, Site, Store};
-
-/// How many cases run at a time for each core of the machine, unless `LOCK_TEST_CASES` or `--test-threads` says how many.
-const CASES_FOR_EACH_CORE: usize = 10;
 
 /// Runs the suite on these stores, with the arguments of the command line: those of `cargo test`. To be called by `main`, once
 /// and with nothing before it: the suite starts its own program again for clients in other processes.
 ///
 /// A store whose server is absent is reported as ignored, unless the environment variable `LOCK_TEST_REQUIRE` (a list with
 /// commas) names it. `LOCK_TEST_BRIEF` leaves out [the groups of another store](Store::groups_of_another).
-/// `LOCK_TEST_CASES` is the number of cases that run at a time for each core of the machine.
 /// `LOCK_TEST_TIMES` names a file for the seconds that each case took, the longest first.
 #[must_use]
 pub fn run(stores: &[&'static dyn Store]) -> ExitCode {
@@ -90,15 +86,11 @@ pub fn run_with(stores: &[&'static dyn Store], mut trials: Vec<Trial>) -> ExitCo
         return ExitCode::SUCCESS;
     }
     let mut arguments = Arguments::from_args();
-    let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-    // Most of a case is waiting for time to pass.
-    let for_each_core = env::var("LOCK_TEST_CASES")
-        .map_or(CASES_FOR_EACH_CORE, |number| number.parse().expect("LOCK_TEST_CASES is a number of cases"));
-    let at_once = arguments.test_threads.unwrap_or(cores * for_each_core);
-    let (cases, scarce) = trials_of(stores, &Admission::new(at_once));
+    let admission = Admission::for_this_machine(&mut arguments);
+    let (cases, scarce) = trials_of(stores, &admission);
     trials.extend(cases);
     // So many that there are always as many for the other cases.
-    arguments.test_threads = Some(at_once + scarce);
+    arguments.test_threads = arguments.test_threads.map(|threads| threads + scarce);
     support::traces::watch("lock_", &[CANARY]);
     let conclusion = libtest_mimic::run(&arguments, trials);
     let finished: Vec<_> =
@@ -121,13 +113,14 @@ pub fn run_with(stores: &[&'static dyn Store], mut trials: Vec<Trial>) -> ExitCo
 /// The cases that fit each store, and the number of those that may have to wait for other cases of their kind.
 ///
 /// The cases that may have to wait come first: they run one after the other or a few at a time, and otherwise the last of
-/// them would still run when all other cases have ended. Apart from that the stores take turns, and each begins at another case.
+/// them would still run when all other cases have ended. Apart from that the stores take turns, and each begins at another
+/// case. Those with sessions end earlier, because their cases take longest: a hold does not end before its session.
 fn trials_of(stores: &[&'static dyn Store], admission: &Admission) -> (Vec<Trial>, usize) {
     let required = required();
     let is_brief = env::var_os("LOCK_TEST_BRIEF").is_some();
     let absences: Vec<_> = stores.iter().map(|store| store.absence().map(Arc::<str>::from)).collect();
     let cases: Vec<_> = cases::all().into_iter().map(Arc::new).collect();
-    let (mut scarce, mut others) = (Vec::new(), Vec::new());
+    let (mut scarce, mut others): (_, Vec<(usize, Trial)>) = (Vec::new(), Vec::new());
     for step in 0..cases.len() {
         for (number, (&store, absence)) in stores.iter().zip(&absences).enumerate() {
             let case = Arc::clone(&cases[(step + number * cases.len() / stores.len()) % cases.len()]);
@@ -136,8 +129,7 @@ fn trials_of(stores: &[&'static dyn Store], admission: &Admission) -> (Vec<Trial
             }
             let name = format!("{}::{}", store.name(), case.name());
             let demand = case.demand(store);
-            let trials = if demand.is_scarce() { &mut scarce } else { &mut others };
-            trials.push(match absence.clone() {
+            let trial = match absence.clone() {
                 None => {
                     let admission = admission.clone();
                     Trial::test(name.clone(), move || {
@@ -159,11 +151,18 @@ fn trials_of(stores: &[&'static dyn Store], admission: &Admission) -> (Vec<Trial
                     })
                 }
                 Some(why) => Trial::ignorable_test(name, move || Ok(Completion::ignored_with(why))),
-            });
+            };
+            if demand.is_scarce() {
+                scarce.push(trial);
+            } else {
+                let has_sessions = store.capabilities().session_timeout().is_some();
+                others.push((step * if has_sessions { 4 } else { 5 }, trial));
+            }
         }
     }
     let count = scarce.len();
-    scarce.append(&mut others);
+    others.sort_by_key(|(place, _)| *place);
+    scarce.extend(others.into_iter().map(|(_, trial)| trial));
     (scarce, count)
 }
 

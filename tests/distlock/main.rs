@@ -25,7 +25,7 @@ use std::{
 };
 
 use libtest_mimic::{Arguments, Completion, Trial};
-use lock_conformance::{Store, support};
+use lock_conformance::{Admission, Demand, Store, support};
 
 fn main() -> ExitCode {
     if ignores_interrupts() {
@@ -38,27 +38,28 @@ fn main() -> ExitCode {
         panic!("the tests need HUP, INT and QUIT: {error}");
     }
     let mut arguments = Arguments::from_args();
-    // Most of a test is waiting for time to pass. The harness does not read this variable, unlike that of `rustc`.
-    let threads = env::var("RUST_TEST_THREADS").ok().and_then(|number| number.parse().ok());
-    arguments.test_threads = arguments.test_threads.or(threads).or(Some(8));
-    let shared: Vec<_> = stores::all()
+    let admission = Admission::for_this_machine(&mut arguments);
+    let mut shared: Vec<_> = stores::all()
         .into_iter()
         .filter(|store| store.capabilities().is_shared_between_processes())
         .collect();
+    // The tests of these take longest, because a hold does not end before its session.
+    shared.sort_by_key(|store| store.capabilities().session_timeout().is_none());
     let mut trials = Vec::new();
     // These take longest, so they are first.
     for (of, name, test) in doctor_sql::TESTS {
         let store = stores::all().into_iter().find(|store| store.name() == *of).expect("compiled in");
-        trials.push(trial(format!("doctor::{of}::{name}"), store, test));
+        trials.push(trial(format!("doctor::{of}::{name}"), store, &admission, test));
     }
     let alone = stores::all().into_iter().find(|store| store.name() == "redis").expect("compiled in");
     let groups =
         [endings::TESTS, losses::TESTS, secrets::TESTS, terminal::TESTS, contest::TESTS, periods::TESTS];
     for (name, test) in doctor::TESTS.concat().into_iter().chain(groups.concat()) {
-        trials.push(trial(format!("alone::{name}"), alone, move || test(alone)));
+        trials.push(trial(format!("alone::{name}"), alone, &admission, move || test(alone)));
     }
     for &store in &shared {
-        trials.extend(every_store::trials(store).into_iter().map(|(name, test)| trial(name, store, test)));
+        let tests = every_store::trials(store).into_iter();
+        trials.extend(tests.map(|(name, test)| trial(name, store, &admission, test)));
     }
     let all = shared.clone();
     trials.push(
@@ -93,10 +94,17 @@ fn ignores_interrupts() -> bool {
 }
 
 /// A test of a store that may be absent.
-fn trial(name: String, store: &'static dyn Store, test: impl FnOnce() + Send + 'static) -> Trial {
+fn trial(
+    name: String,
+    store: &'static dyn Store,
+    admission: &Admission,
+    test: impl FnOnce() + Send + 'static,
+) -> Trial {
+    let admission = admission.clone();
     let is_required = lock_conformance::required().iter().any(|name| name == store.name());
     match store.absence() {
         None => Trial::test(name, move || {
+            let _admitted = admission.admit(Demand::default());
             test();
             Ok(())
         }),

@@ -37,6 +37,7 @@ pub fn trials() -> Vec<Trial> {
         a_case_that_waits_for_a_server_keeps_no_other_waiting,
         a_case_that_waits_for_a_server_is_not_overtaken_when_there_is_one,
         one_busy_case_runs_at_a_time,
+        idle_processors_admit_one_more_case_until_one_ends,
         the_judge_passes_holds_that_follow_each_other,
         the_judge_sees_an_overlap,
         the_judge_sees_a_token_given_twice,
@@ -57,7 +58,7 @@ const ANY: Demand = Demand { own_server: None, is_busy: false };
 const WITH_THE_ONLY_SERVER: Demand = Demand { own_server: Some(("store", 1)), is_busy: false };
 
 fn a_case_that_waits_for_a_server_keeps_no_other_waiting() {
-    let admission = Admission::new(2);
+    let admission = Admission::new(2, 0);
     let _first = admission.admit(WITH_THE_ONLY_SERVER);
     let second = admission.request(WITH_THE_ONLY_SERVER);
     assert!(second.try_recv().is_err());
@@ -71,7 +72,7 @@ fn a_case_that_waits_for_a_server_keeps_no_other_waiting() {
 }
 
 fn a_case_that_waits_for_a_server_is_not_overtaken_when_there_is_one() {
-    let admission = Admission::new(1);
+    let admission = Admission::new(1, 0);
     let first = admission.admit(WITH_THE_ONLY_SERVER);
     let requests = [WITH_THE_ONLY_SERVER, ANY].map(|demand| admission.request(demand));
     drop(first);
@@ -83,13 +84,28 @@ fn a_case_that_waits_for_a_server_is_not_overtaken_when_there_is_one() {
 
 fn one_busy_case_runs_at_a_time() {
     let busy = Demand { own_server: None, is_busy: true };
-    let admission = Admission::new(3);
+    let admission = Admission::new(3, 0);
     let first = admission.admit(busy);
     let second = admission.request(busy);
     drop(admission.admit(ANY));
     assert!(second.try_recv().is_err());
     drop(first);
     assert!(second.try_recv().is_ok());
+}
+
+fn idle_processors_admit_one_more_case_until_one_ends() {
+    let admission = Admission::new(1, 1);
+    let first = admission.admit(ANY);
+    let [second, third] = [ANY, ANY].map(|demand| admission.request(demand));
+    admission.lend();
+    admission.lend();
+    let second = second.try_recv().expect("the processors are idle");
+    assert!(third.try_recv().is_err(), "no more than were lent");
+    drop(first);
+    assert!(third.try_recv().is_err(), "it was lent until the first had ended");
+    drop(second);
+    drop(third.try_recv().expect("there is room"));
+    drop(admission.request(ANY).try_recv().expect("there is room again"));
 }
 
 fn hold(token: u64, asked: u64, from: u64, until: u64) -> Hold {
