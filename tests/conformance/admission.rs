@@ -24,7 +24,7 @@ const MORE_FOR_EACH_CORE: usize = 12;
 /// Time after which one more case may run, if the processors were idle for long enough of it.
 const STEP: Duration = Duration::from_millis(50);
 /// How late a thread that is due every few milliseconds may be within [`STEP`] if the processors are idle for long enough.
-const LATE: Duration = Duration::from_millis(6);
+const LATE: Duration = Duration::from_millis(4);
 
 /// What a case takes while it runs.
 #[derive(Clone, Copy, Debug, Default)]

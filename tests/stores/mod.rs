@@ -63,7 +63,8 @@ pub const ALL_BUT_THE_SCRIPTS: &[&str] = &[
     "unpolled",
 ];
 
-/// The groups that are not about connections and outages: for a store that differs from another one in where its server is.
+/// The groups that are not about connections: for a store that differs from another one in where its server is. An outage of
+/// one server is among them; what the outage of one of several servers costs is in `tests/servers`.
 pub const ALL_BUT_THE_CONNECTIONS: &[&str] = &[
     "attribute",
     "attribute_options",
@@ -84,6 +85,7 @@ pub const ALL_BUT_THE_CONNECTIONS: &[&str] = &[
     "multi_lock",
     "once_per",
     "once_per_under_faults",
+    "outage",
     "ownership",
     "reentrance",
     "revoke",
