@@ -330,6 +330,18 @@ pub const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
+        name: "a_cluster_whose_primaries_were_all_replaced_is_not_found",
+        edits: &[Rust {
+            file: "backend/kits/redis/net/slot_table.rs",
+            from: "others.iter().filter_map(",
+            to: "others.iter().filter(|_| !mutant!()).filter_map(",
+        }],
+        caught_by: &[
+            "servers redis_cluster::finding::an_idle_client_finds_a_cluster_whose_primaries_were_all_replaced",
+            "servers redis_cluster::finding::a_client_finds_the_replica_of_the_only_primary",
+        ],
+    },
+    Mutant {
         name: "one_dead_server_of_a_cluster_stops_every_client_from_connecting",
         edits: &[Rust {
             file: "backend/stores/redis/servers.rs",

@@ -50,6 +50,8 @@ async fn one_server_is_enough_also_if_it_is_a_replica_or_others_in_the_url_are_d
         (seed(1), ""),
         (seed(4), ""),
         (format!("{},{}", dead(), seed(2)), ""),
+        // As the endpoint of a managed cluster.
+        (seed(0).replace("127.0.0.1", "localhost"), ""),
         // More than are asked at the same time.
         (format!("{},{}", silent.join(","), seed(0)), "?connect_timeout=1s"),
     ] {
@@ -434,4 +436,40 @@ async fn a_client_follows_a_cluster_of_whose_servers_in_the_url_none_is_left() {
         }
     })
     .await;
+}
+
+/// The client asks nothing meanwhile, so no server that it knows is a primary when it asks next, and the only one in the URL
+/// is gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_idle_client_finds_a_cluster_whose_primaries_were_all_replaced() {
+    let cluster = RedisCluster::start(Setup { with_replicas: true, ..Setup::default() });
+    let url = format!("redis-cluster://127.0.0.1:{}", cluster.members[0].port);
+    let locks = LockManager::connect(&url).await.unwrap();
+    let names = [0, 1, 2].map(|number| name_at(&cluster, &cluster.members[number], "k"));
+    for name in &names {
+        free(&locks, name).await.release().await.unwrap();
+    }
+    tokio::task::block_in_place(|| {
+        for number in 0..3 {
+            cluster.fail_over(&cluster.members[3 + number]);
+        }
+    });
+    cluster.members[0].server().kill();
+    for name in &names {
+        free(&locks, name).await.release().await.unwrap();
+    }
+}
+
+/// The URL names no other server, and there is no other primary.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_finds_the_replica_of_the_only_primary() {
+    let cluster = RedisCluster::start(Setup { primaries: 1, with_replicas: true, ..Setup::default() });
+    let url = format!("redis-cluster://127.0.0.1:{}", cluster.members[0].port);
+    let locks = LockManager::connect(&url).await.unwrap();
+    free(&locks, "k").await.release().await.unwrap();
+    cluster.members[0].server().kill();
+    // Without a majority of the primaries, an operator has to decide.
+    let new = &cluster.members[1];
+    assert_eq!(new.command(&["CLUSTER", "FAILOVER", "TAKEOVER"]), Value::Text("OK".into()));
+    free(&locks, "k").await.release().await.unwrap();
 }

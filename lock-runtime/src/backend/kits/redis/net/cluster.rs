@@ -80,6 +80,9 @@ pub(crate) struct Cluster<N> {
     make: Box<Make<N>>,
     /// The places of the seeds, which are only asked for the table.
     seeds: Vec<Arc<Place>>,
+    /// The places of the replicas in the last table, which are only asked for the table: when all primaries that were
+    /// known are gone, the replicas know which servers have taken their places.
+    replicas: Mutex<Vec<Arc<Place>>>,
     members: Mutex<HashMap<Address, Arc<Member<N>>>>,
     /// The server of each slot, if known.
     slots: RwLock<Vec<Option<Arc<Member<N>>>>>,
@@ -127,6 +130,7 @@ impl<N: Send + Sync + 'static> Cluster<N> {
             seeds: seeds.collect::<Result<_, _>>()?,
             settings,
             make: Box::new(make),
+            replicas: Mutex::default(),
             members: Mutex::default(),
             slots: RwLock::new(vec![None; SLOTS]),
             table: Mutex::default(),
@@ -280,11 +284,8 @@ impl<N: Send + Sync + 'static> Cluster<N> {
         if let Some(member) = members.get(announced) {
             return Ok(Arc::clone(member));
         }
-        let (host, port) = self.settings.addresses.get(announced).unwrap_or(announced).clone();
-        let servers = &self.settings.servers;
-        let info = servers.info.clone().set_addr(ConnectionAddr::Tcp(host, port));
-        let config = Config { info, ..servers.clone() };
-        let place = Place::watched(config, Instant::now(), Some(Arc::clone(&self.change)))?;
+        let change = Some(Arc::clone(&self.change));
+        let place = Place::watched(self.config_at(announced), Instant::now(), change)?;
         let server =
             Server::member(Arc::clone(&place), self.settings.store, self.settings.consequence_of_one);
         let member = Arc::new(Member {
@@ -297,6 +298,14 @@ impl<N: Send + Sync + 'static> Cluster<N> {
         });
         members.insert(announced.clone(), Arc::clone(&member));
         Ok(member)
+    }
+
+    /// Returns the settings of the connections to the server that announces this address.
+    fn config_at(&self, announced: &Address) -> Config {
+        let (host, port) = self.settings.addresses.get(announced).unwrap_or(announced).clone();
+        let servers = &self.settings.servers;
+        let info = servers.info.clone().set_addr(ConnectionAddr::Tcp(host, port));
+        Config { info, ..servers.clone() }
     }
 
     /// Reads the table, unless the last question was sent after `since`.
@@ -355,7 +364,7 @@ impl<N: Send + Sync + 'static> Cluster<N> {
     }
 
     /// Returns the servers that may be asked for the table, in the order in which they are asked: the known ones, from a
-    /// random one on, those in doubt last; then those in the URL.
+    /// random one on, those in doubt last; then the replicas; then those in the URL.
     fn candidates(&self) -> Vec<Arc<Place>> {
         let members = lock(&self.members);
         let mut places: Vec<_> = members.values().map(|member| Arc::clone(&member.place)).collect();
@@ -365,6 +374,7 @@ impl<N: Send + Sync + 'static> Cluster<N> {
             places.rotate_left(first);
         }
         places.sort_by_key(|place| place.is_doubted());
+        places.extend(lock(&self.replicas).iter().map(Arc::clone));
         places.extend(self.seeds.iter().map(Arc::clone));
         let mut seen = HashSet::new();
         places.retain(|place| seen.insert(place.config().address()));
@@ -377,6 +387,7 @@ impl<N: Send + Sync + 'static> Cluster<N> {
         let mut slots = vec![None; SLOTS];
         let last = lock(&self.table).replace(table.clone());
         drop(last);
+        self.install_replicas(&table.replicas);
         for (range, address) in table.ranges {
             let member = match self.member(&address) {
                 Ok(member) => member,
@@ -421,6 +432,17 @@ impl<N: Send + Sync + 'static> Cluster<N> {
         let left =
             lock(&self.members).extract_if(|address, member| is_left(address, member)).collect::<Vec<_>>();
         left.into_iter().map(|(_, member)| member).collect()
+    }
+
+    fn install_replicas(&self, named: &HashSet<Address>) {
+        let last = lock(&self.replicas).clone();
+        let place = |announced| {
+            let config = self.config_at(announced);
+            let known = last.iter().find(|place| place.config().address() == config.address());
+            known.map(Arc::clone).or_else(|| Place::new(config, Instant::now()).ok())
+        };
+        let now: Vec<_> = named.iter().filter_map(place).collect();
+        *lock(&self.replicas) = now;
     }
 
     /// Starts the task that reads the table when it may be outdated, unless the task runs.

@@ -36,9 +36,11 @@ pub(super) struct SlotTable {
     is_up: bool,
     /// The largest number of a change of the cluster that this server knows.
     epoch: u64,
-    /// The ids of the primaries, by which a cluster is told from another one at the same address.
+    /// The ids of the servers, by which a cluster is told from another one at the same address. Those of the replicas are
+    /// among them: each may be the primary in the next table.
     ids: HashSet<String>,
     pub(super) ranges: Vec<(RangeInclusive<u16>, Address)>,
+    pub(super) replicas: HashSet<Address>,
 }
 
 impl SlotTable {
@@ -73,24 +75,28 @@ impl SlotTable {
             info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
         };
         let number = |value: &Value| u16::from_redis_value_ref(value).ok();
-        let (mut ranges, mut ids) = (Vec::with_capacity(slots.len()), HashSet::new());
-        for entry in slots {
-            let [first, last, primary, ..] = &entry[..] else { return None };
-            let (first, last) = (number(first)?, number(last)?);
-            let Value::Array(primary) = primary else { return None };
-            let [to, port, id, ..] = &primary[..] else { return None };
+        let mut ids = HashSet::new();
+        let mut address = |server: &Value| {
+            let Value::Array(server) = server else { return None };
+            let [to, port, id, ..] = &server[..] else { return None };
             ids.extend(String::from_redis_value_ref(id));
             // A server that does not know its own name means the address at which it was asked.
             let to =
                 Option::<String>::from_redis_value_ref(to).ok()?.filter(|to| !to.is_empty() && to != "?");
-            let to = to.unwrap_or_else(|| host.to_owned());
+            Some((to.unwrap_or_else(|| host.to_owned()), number(port)?))
+        };
+        let (mut ranges, mut replicas) = (Vec::with_capacity(slots.len()), HashSet::new());
+        for entry in slots {
+            let [first, last, primary, others @ ..] = &entry[..] else { return None };
+            let (first, last) = (number(first)?, number(last)?);
             if usize::from(last) >= SLOTS || first > last {
                 return None;
             }
-            ranges.push((first..=last, (to, number(port)?)));
+            ranges.push((first..=last, address(primary)?));
+            replicas.extend(others.iter().filter_map(&mut address));
         }
         let epoch = field("cluster_current_epoch").and_then(|epoch| epoch.parse().ok()).unwrap_or_default();
-        Some(Self { is_up: field("cluster_state") == Some("ok"), epoch, ids, ranges })
+        Some(Self { is_up: field("cluster_state") == Some("ok"), epoch, ids, ranges, replicas })
     }
 }
 
@@ -249,7 +255,8 @@ mod tests {
 
     fn primary(host: Option<&str>, port: i64) -> Value {
         let host = host.map_or(Value::Nil, |host| Value::BulkString(host.into()));
-        Value::Array(vec![host, Value::Int(port), Value::BulkString("id".into()), Value::Array(Vec::new())])
+        let id = Value::BulkString(format!("id of {port}").into());
+        Value::Array(vec![host, Value::Int(port), id, Value::Array(Vec::new())])
     }
 
     fn range(first: i64, last: i64, primary: Value) -> Vec<Value> {
@@ -277,9 +284,27 @@ mod tests {
     }
 
     #[test]
+    fn a_cluster_is_the_same_after_each_replica_has_taken_the_place_of_its_primary() {
+        let table = |servers: [i64; 2]| {
+            let [first, second] = servers.map(|port| primary(Some("h"), port));
+            let range = [range(0, 16_383, first), vec![second]].concat();
+            SlotTable::read(INFO, vec![range], "here").expect("a table")
+        };
+        let [before, after, another] = [[1, 2], [2, 3], [4, 5]].map(table);
+        assert_eq!(before.replicas, HashSet::from([("h".to_owned(), 2)]));
+        assert!(after.is_of_the_same_cluster(&before) && !another.is_of_the_same_cluster(&before));
+    }
+
+    #[test]
     fn a_server_that_takes_calls_knows_more_than_one_that_was_cut_off_and_a_later_epoch_more_than_an_earlier()
     {
-        let table = |is_up, epoch| SlotTable { is_up, epoch, ids: HashSet::new(), ranges: Vec::new() };
+        let table = |is_up, epoch| SlotTable {
+            is_up,
+            epoch,
+            ids: HashSet::new(),
+            ranges: Vec::new(),
+            replicas: HashSet::new(),
+        };
         assert!(table(true, 3).is_newer_than(&table(false, 9)));
         assert!(table(true, 4).is_newer_than(&table(true, 3)));
         assert!(!table(true, 3).is_newer_than(&table(true, 3)));
