@@ -12,7 +12,8 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
 use super::*;
 use crate::{
-    LockErrorKind,
+    LockErrorKind, LockManager,
+    backend::Memory,
     mock::{Mock, Reply, until},
 };
 
@@ -56,7 +57,7 @@ async fn each_acquisition_has_one_outcome() {
     LazyLock::force(&RECORDER);
     let store = Mock::new();
     let locks = store.manager().class("outcomes").wait(20 * MS);
-    let guard = locks.lock("canary").acquire().await.expect("granted");
+    let guard = locks.lock("canary").label("canary").acquire().await.expect("granted");
     assert_eq!(of("lock_held", "outcomes"), 1.0);
     assert_eq!(outcomes("outcomes"), [("acquired", 1.0)]);
     assert!(locks.lock("canary").try_acquire().await.expect("an answer").is_none());
@@ -77,7 +78,7 @@ async fn each_acquisition_has_one_outcome() {
     assert_eq!(outcomes("outcomes"), all.map(|outcome| (outcome, 1.0)));
     guard.release().await.expect("held");
     assert_eq!(of("lock_held", "outcomes"), 0.0);
-    assert!(!RECORDER.render().contains("canary"), "a name of a lock is shown");
+    assert!(!RECORDER.render().contains("canary"), "a name or a label of a lock is shown");
 }
 
 #[tokio::test]
@@ -164,6 +165,42 @@ async fn a_hand_over_is_counted_where_it_happens() {
 }
 
 #[tokio::test]
+async fn what_the_store_and_an_operator_do_is_counted() {
+    LazyLock::force(&RECORDER);
+    let store = Memory::new();
+    let [ours, theirs] = [(); 2].map(|()| LockManager::new(store.clone()).class("by others"));
+    let count = |name: &str, label: &str| value(name, &["class=\"by others\"", label]).unwrap_or_default();
+    let guard = ours.lock("a").acquire().await.expect("granted");
+    let next = theirs.lock("a");
+    let next = tokio::spawn(async move { next.acquire().await });
+    while ours.inspect("a").await.expect("shown").waiters.is_empty() {
+        tokio::time::sleep(MS).await;
+    }
+    guard.release().await.expect("held");
+    let guard = next.await.expect("no panic").expect("handed over");
+    let handed_over =
+        ["where=\"process\"", "where=\"store\""].map(|place| count("lock_handovers_total", place));
+    assert_eq!(handed_over, [0.0, 1.0]);
+    assert!(ours.revoke("a", guard.fencing_token()).await.expect("an answer"));
+    guard.lost().await;
+    let renewals = ["revoked", "lost", "failed"]
+        .map(|outcome| count("lock_renewals_total", &format!("outcome=\"{outcome}\"")));
+    assert_eq!(renewals, [1.0, 0.0, 0.0]);
+}
+
+#[test]
+fn a_connection_is_up_or_down_until_its_server_leaves() {
+    LazyLock::force(&RECORDER);
+    let up = || value("lock_connection_up", &["store=\"test\"", "server=\"host:1\""]).expect("recorded");
+    for (is_up, shown) in [(true, 1.0), (false, 0.0), (true, 1.0)] {
+        connection("test", "host:1", Some(is_up));
+        assert_eq!(up(), shown);
+    }
+    connection("test", "host:1", None);
+    assert!(up().is_nan());
+}
+
+#[tokio::test]
 async fn renewals_and_releases_in_doubt_are_counted() {
     LazyLock::force(&RECORDER);
     let store = Mock::new();
@@ -240,6 +277,18 @@ fn the_page_has_every_metric_as_it_is() {
         page.split_whitespace().collect::<Vec<_>>().join(" ").contains(&buckets),
         "other buckets than {buckets}"
     );
+}
+
+#[test]
+fn the_page_has_the_alerts_of_the_example() {
+    let page = include_str!("../docs/operation.md");
+    let alerts = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/observed/alerts.yml");
+    let alerts = std::fs::read_to_string(alerts).expect(alerts);
+    let queries: Vec<_> = alerts.lines().filter_map(|line| line.trim().strip_prefix("expr: ")).collect();
+    assert_eq!(queries.len(), 3);
+    for query in queries {
+        assert!(page.contains(&format!("`{query}`")), "the page lacks {query}");
+    }
 }
 
 /// Each word `lock_…` of the example's alerts and of its dashboard is a metric, and each label is one of the metric's.
