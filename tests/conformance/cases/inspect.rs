@@ -65,13 +65,12 @@ async fn a_holder_is_shown_with_its_process_and_its_grant(fixture: Fixture) {
     assert!(!holder.is_foreign() && !holder.is_revoked(), "{holder:?}");
     let pid = format!(":{}", std::process::id());
     assert!(holder.client().is_none_or(|client| client.contains(&pid)), "{holder:?}");
-    assert!(holder.label().is_none_or(|label| label == "nightly report"), "{holder:?}");
+    assert_eq!(holder.label(), Some("nightly report"), "{holder:?}");
     assert!(holder.client().is_some(), "{holder:?}");
-    if let Some(since) = holder.since() {
-        // Server and test have one clock, which some stores read in whole milliseconds or seconds.
-        let coarse = Duration::from_secs(1);
-        assert!(since + coarse >= before && since <= SystemTime::now() + coarse, "{holder:?}");
-    }
+    let since = holder.since().expect("a grant has a time");
+    // Server and test have one clock, which some stores read in whole milliseconds or seconds.
+    let coarse = Duration::from_secs(1);
+    assert!(since + coarse >= before && since <= SystemTime::now() + coarse, "{holder:?}");
     match fixture.declared().session_timeout() {
         Some(_) => assert_eq!(holder.remaining(), None, "a session has no end that the store knows"),
         None => assert!(holder.remaining().is_some_and(|left| left <= ttl && !left.is_zero()), "{holder:?}"),
@@ -85,8 +84,7 @@ async fn a_label_of_any_text_is_shown_as_it_is(fixture: Fixture) {
     for label in ["Überweisung 🔒", "a:b,c;d e%20{f}'\"\\$*", &"x".repeat(63)] {
         let guard = locks.lock(&key).label(label).acquire().await.unwrap();
         let state = locks.inspect(&key).await.unwrap();
-        let shown = holder(&state).label();
-        assert!(shown.is_none_or(|shown| shown == label), "{shown:?}");
+        assert_eq!(holder(&state).label(), Some(label));
         guard.release().await.unwrap();
     }
     let error = locks.lock(&key).label("x".repeat(64)).acquire().await.unwrap_err();

@@ -10,6 +10,7 @@ use crate::{
     case::{Case, Need, case},
     fixture::Fixture,
     polling::begun,
+    store::Fault,
     support::stopwatch::Moment,
 };
 
@@ -308,6 +309,9 @@ async fn a_dead_holder_keeps_its_lock_until_its_deadline(fixture: Fixture) {
     operator.revoke(&key, token).await.unwrap();
     let next = operator.lock(&key).wait(LONG).acquire().await.unwrap();
     assert!(killed.within(ttl + ms(250) + SLACK), "revoking made it longer: {:?}", killed.took());
+    // Its last renewal may have been a third of the lease ago.
+    let is_early = fixture.spares_holds(Fault::Cut) && killed.elapsed() <= ttl / 2;
+    assert!(!is_early, "granted after {:?}, before the deadline of the holder", killed.elapsed());
     next.release().await.unwrap();
     fixture.clean().await;
 }
