@@ -7,7 +7,8 @@ use crate::backend::ServerStatus;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ManagerStatus {
-    /// The servers of the store: one, or one for each node of a Redlock; none for a store inside this process.
+    /// The servers of the store: one, or one for each node of a Redlock or each primary of a Redis Cluster; none for a store
+    /// inside this process.
     pub servers: Vec<ServerStatus>,
     /// The locks that this manager and its clones hold: the guards that were neither released nor dropped, and the locks
     /// that are kept for [`hold_at_least`](crate::Lock::hold_at_least) after their guards have left. (The metric `lock_held`
@@ -21,8 +22,9 @@ pub struct ManagerStatus {
 
 impl ManagerStatus {
     /// Returns whether a majority of the servers could be [reached](ServerStatus::is_reachable) when they were used
-    /// last. A store has several servers only if its locks need a majority of them (Redlock). True for a store inside
-    /// this process; for any other, false before the first use.
+    /// last. Locks of a Redlock need a majority. In a Redis Cluster, each lock needs the primary of its slot alone, so
+    /// locks of some names may fail although this returns true. True for a store inside this process; for any other, false
+    /// before the first use.
     #[must_use]
     pub fn is_reachable(&self) -> bool {
         let reachable = self.servers.iter().filter(|server| server.is_reachable()).count();

@@ -103,7 +103,8 @@ impl Html {
              <header><h1><a href=\"?\">Locks</a></h1><form><input name=prefix type=search value=\"{}\" \
              placeholder=\"beginning of a name\" aria-label=\"beginning of a name\"><button>Search</button></form>\
              </header><main>{body}</main><footer><ul><li>{}</li>{servers}</ul><p>This process: {} held, {} waiting, \
-             {} in doubt. As of {}. Clients and labels are what the holders state.</p></footer></html>",
+             {} in doubt. As of {}. Clients and labels are what the holders state. This page shows names and \
+             programs to all who can open it, so it belongs inside a network.</p></footer></html>",
             Escaped(prefix),
             Escaped(store),
             status.held,

@@ -54,7 +54,8 @@
 //! unequal counters). The expiry of markers; a restart with older data; drift, which the deadline's margin covers;
 //! more than one attempt of a client with one owner token; a second execution together with a loss, which has too
 //! many states; the rest of a lease that a caller demands; the release of a minority and the retry after a split
-//! vote, which concern liveness; a late extension that brings back a released hold until its lease ends, likewise.
+//! vote, which concern liveness; a late extension that brings back a released hold until its lease ends, likewise;
+//! revocation by marks on a majority, whose model for one server is that of the queue.
 //!
 //! # How to read a counter-example
 //! `0[A:2 for 1, counter 2]` is node 0, held by client A with token 2 for one more tick; `free after 2` has the
