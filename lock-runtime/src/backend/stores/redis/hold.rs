@@ -165,8 +165,11 @@ impl RedisLease {
             return cold(self.release_over(&line, true)).await;
         };
         // A release that is sent behind the unanswered request is executed after that request. The connection may be
-        // given up, i.e. closed to new calls, as long as it is not gone.
-        if !unanswered.on.connection().is_gone()
+        // given up, i.e. closed to new calls, as long as it is not gone. After a failover, the request may have reached the
+        // server that is the primary now as well, which must release what it was granted.
+        let connection = unanswered.on.connection();
+        if !connection.is_gone()
+            && !connection.is_to_a_replaced_server()
             && let Ok(released) = cold(self.release_behind(&unanswered.on)).await
         {
             return Ok(released);

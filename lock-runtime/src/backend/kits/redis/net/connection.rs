@@ -210,6 +210,11 @@ impl Connection {
         self.gone.load(Ordering::Acquire)
     }
 
+    /// Returns whether another server has taken the place of this one, whose answers do not count any more.
+    pub(crate) fn is_to_a_replaced_server(&self) -> bool {
+        self.place.is_left()
+    }
+
     /// Returns a number that is unique among the connections of the store.
     pub(crate) fn id(&self) -> u64 {
         self.id
