@@ -215,6 +215,30 @@ async fn a_planned_failover_loses_no_lock_and_fails_no_single_attempt() {
     only_the_fence_is_left(&set).await;
 }
 
+/// The replica that becomes the primary does not have one of the locks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_that_a_failover_loses_is_lost_and_its_holder_is_told() {
+    let mut set = RedisSet::start(Setup { replicas: 1, down_after: DOWN_AFTER, ..Setup::default() });
+    let (ours, theirs) = (connect(&set).await, connect(&set).await);
+    let ttl = Duration::from_secs(6);
+    let kept = ours.lock("kept").ttl(ttl).acquire().await.unwrap();
+    let lost = ours.lock("lost").ttl(ttl).acquire().await.unwrap();
+    is_everywhere(&set, "lock:kept").await;
+    is_everywhere(&set, "lock:lost").await;
+    for words in [&["CONFIG", "SET", "replica-read-only", "no"][..], &["DEL", "lock:lost"]] {
+        set.servers[1].server.command(words);
+    }
+    set.servers[0].server.kill();
+    tokio::time::timeout(LONG, lost.lost()).await.expect("the holder is told");
+    assert!(kept.is_valid() && !lost.is_valid());
+    let next = free(&theirs, "lost").await;
+    assert!(next.fencing_token() > lost.fencing_token());
+    assert_eq!(lost.release().await.unwrap_err().kind(), LockErrorKind::Lost);
+    assert!(next.is_valid());
+    next.release().await.unwrap();
+    kept.release().await.unwrap();
+}
+
 /// The Sentinels name a server that is a replica, and go on doing so.
 #[tokio::test]
 async fn a_set_without_a_primary_for_long_is_an_outage_and_no_contention() {

@@ -74,6 +74,20 @@ async fn a_lock_that_is_handed_over_is_not_entered_before_the_replicas_have_it()
     guard.release().await.unwrap();
 }
 
+/// The option is one of `redis:`, too.
+#[tokio::test]
+async fn a_server_without_sentinels_has_replicas_as_well() {
+    let mut set = RedisSet::start(Setup::default());
+    let url = format!("redis+unix://{}?min_replicas=2", set.servers[0].server.socket().display());
+    let locks = LockManager::connect(&url).await.unwrap();
+    free(&locks, "k").await.release().await.unwrap();
+    set.servers[2].server.pause();
+    let refused = locks.lock("k").try_acquire().await.unwrap_err();
+    assert!(refused.is_retryable() && refused.to_string().contains("only 1 of the 2"), "{refused}");
+    resume_replicas(&mut set);
+    free(&locks, "k").await.release().await.unwrap();
+}
+
 /// A waiter has been handed the lock, and no server is the primary that could confirm it.
 #[tokio::test]
 async fn a_confirmation_that_finds_no_primary_is_an_outage_and_no_contention() {
