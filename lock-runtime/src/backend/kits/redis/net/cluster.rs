@@ -180,8 +180,8 @@ impl<N: Send + Sync + 'static> Cluster<N> {
             let asked = self.ask_since(member.place.doubted_at());
             timeout(LONGEST_DOUBT, asked).await.unwrap_or(Ok(()))
         } else {
-            let now = Instant::now().as_nanos();
-            self.ask_since(Instant::from_nanos(now.saturating_sub(nanos(PAUSE)))).await
+            let pause = u64::try_from(PAUSE.as_nanos()).unwrap_or(u64::MAX);
+            self.ask_since(Instant::from_nanos(Instant::now().as_nanos().saturating_sub(pause))).await
         };
         match (self.at(slot), asked) {
             (Some(member), _) => Ok(Arc::clone(&member.node)),
@@ -497,8 +497,4 @@ impl<N> fmt::Debug for Cluster<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cluster").field("servers", &lock(&self.members).len()).finish_non_exhaustive()
     }
-}
-
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
