@@ -314,7 +314,8 @@ impl<'a> Attempt<'a> {
     /// Makes one request: in a batch if one is due, otherwise alone.
     async fn ask(&mut self, address: &Address, want: Need) -> Result<(Instant, Answer), Failure> {
         let line = &address.line;
-        if line.batcher.is_due() {
+        let call = line.batcher.begin(line.process().slot(&self.request.key));
+        if call.is_due {
             let give_up = self.sends(line, want);
             let id = self.request.lease_id(self.owner, NO_GRANT);
             let polled_at = (want == Need::Place).then(|| address.to_string());

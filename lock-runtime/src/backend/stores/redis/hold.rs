@@ -151,7 +151,8 @@ impl RedisLease {
             // An unanswered release is repeated alone, because a batch might only answer that the release must be sent
             // alone.
             let again = self.release_unanswered.load(Ordering::Acquire);
-            if !contended && !again && line.batcher.is_due() {
+            let call = line.batcher.begin(line.process().slot(&self.id.key));
+            if !contended && !again && call.is_due {
                 match self.release_in_batch(&line, MustFollow::Nothing).await {
                     Ok(true) => return Ok(Released::Released),
                     // A batch may be refused because of another release in the batch; a release alone gets its own
