@@ -1,11 +1,12 @@
 //! Group commit: calls that are due while many others are under way share the next round trip.
 //!
-//! If the connection is idle, few calls are under way, or, in a cluster, none is about the same hash slot, a caller makes its
-//! call itself and at once. Other calls are batched and sent by eight tasks, so an unpolled caller holds up no other caller. With eight tasks, the server finds
-//! the next batch in its socket while the answers to the previous batch are delivered. With two tasks, server and
-//! client spent half of the time waiting for each other to wake up; with four tasks, many callers waited behind a slow
-//! network. The task of a full batch begins the next batch before the answers arrive, because waiting would not make
-//! the next batch larger. Batches are sent in the order in which their operations were put.
+//! If the connection is idle, few calls are under way, or, in a cluster, none is about the same hash slot, a caller
+//! makes its call itself and at once. Other calls are batched and sent by eight tasks, so an unpolled caller holds up no
+//! other caller. With eight tasks, the server finds the next batch in its socket while the answers to the previous batch
+//! are delivered. With two tasks, server and client spent half of the time waiting for each other to wake up; with four
+//! tasks, many callers waited behind a slow network. The task of a full batch begins the next batch before the answers
+//! arrive, because waiting would not make the next batch larger. Batches are sent in the order in which their operations
+//! were put.
 //!
 //! If many tasks lock different keys, server and client together spend less time than with a hand-written `SET … NX PX`
 //! and compare-and-delete. A single call costs the server about 4 µs more than the bare command, for the fence and the

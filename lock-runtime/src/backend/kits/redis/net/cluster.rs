@@ -80,8 +80,7 @@ pub(crate) struct Cluster<N> {
     make: Box<Make<N>>,
     /// The places of the seeds, which are only asked for the table.
     seeds: Vec<Arc<Place>>,
-    /// The places of the replicas in the last table, which are only asked for the table: when all primaries that were
-    /// known are gone, the replicas know which servers have taken their places.
+    /// The places of the replicas in the last table: asked for a table only if no other server has one.
     replicas: Mutex<Vec<Arc<Place>>>,
     members: Mutex<HashMap<Address, Arc<Member<N>>>>,
     /// The server of each slot, if known.
@@ -360,11 +359,14 @@ impl<N: Send + Sync + 'static> Cluster<N> {
             seeds: self.seeds.iter().map(|seed| seed.config().address()).collect(),
             limit: self.settings.servers.connect_timeout,
         };
-        question.ask(self.candidates()).await
+        let found = question.ask(self.candidates()).await;
+        let Err(error) = found else { return found };
+        let replicas = lock(&self.replicas).clone();
+        question.ask(replicas).await.map_err(|_| error)
     }
 
     /// Returns the servers that may be asked for the table, in the order in which they are asked: the known ones, from a
-    /// random one on, those in doubt last; then the replicas; then those in the URL.
+    /// random one on, those in doubt last; then those in the URL.
     fn candidates(&self) -> Vec<Arc<Place>> {
         let members = lock(&self.members);
         let mut places: Vec<_> = members.values().map(|member| Arc::clone(&member.place)).collect();
@@ -374,7 +376,6 @@ impl<N: Send + Sync + 'static> Cluster<N> {
             places.rotate_left(first);
         }
         places.sort_by_key(|place| place.is_doubted());
-        places.extend(lock(&self.replicas).iter().map(Arc::clone));
         places.extend(self.seeds.iter().map(Arc::clone));
         let mut seen = HashSet::new();
         places.retain(|place| seen.insert(place.config().address()));
@@ -387,7 +388,7 @@ impl<N: Send + Sync + 'static> Cluster<N> {
         let mut slots = vec![None; SLOTS];
         let last = lock(&self.table).replace(table.clone());
         drop(last);
-        self.install_replicas(&table.replicas);
+        self.install_replicas(&table.at_replicas);
         for (range, address) in table.ranges {
             let member = match self.member(&address) {
                 Ok(member) => member,
@@ -441,8 +442,7 @@ impl<N: Send + Sync + 'static> Cluster<N> {
             let known = last.iter().find(|place| place.config().address() == config.address());
             known.map(Arc::clone).or_else(|| Place::new(config, Instant::now()).ok())
         };
-        let now: Vec<_> = named.iter().filter_map(place).collect();
-        *lock(&self.replicas) = now;
+        *lock(&self.replicas) = named.iter().filter_map(place).collect();
     }
 
     /// Starts the task that reads the table when it may be outdated, unless the task runs.

@@ -36,11 +36,11 @@ pub(super) struct SlotTable {
     is_up: bool,
     /// The largest number of a change of the cluster that this server knows.
     epoch: u64,
-    /// The ids of the servers, by which a cluster is told from another one at the same address. Those of the replicas are
-    /// among them: each may be the primary in the next table.
-    ids: HashSet<String>,
+    /// The ids of the primaries and of the replicas, by which a cluster is told from another one at the same address.
+    primaries: HashSet<String>,
+    replicas: HashSet<String>,
     pub(super) ranges: Vec<(RangeInclusive<u16>, Address)>,
-    pub(super) replicas: HashSet<Address>,
+    pub(super) at_replicas: HashSet<Address>,
 }
 
 impl SlotTable {
@@ -60,9 +60,13 @@ impl SlotTable {
         !self.is_up && self.epoch < known.epoch
     }
 
-    /// Returns whether both tables are those of one cluster.
-    pub(super) fn is_of_the_same_cluster(&self, other: &Self) -> bool {
-        !self.ids.is_disjoint(&other.ids)
+    /// Returns whether this table is that of the cluster whose earlier table is known. A primary of both is enough.
+    /// Without one, at least half of the primaries have to be replicas of the earlier table: a single replica may have
+    /// been taken for another cluster.
+    pub(super) fn is_of_the_same_cluster(&self, known: &Self) -> bool {
+        let promoted = self.primaries.intersection(&known.replicas).count();
+        !self.primaries.is_disjoint(&known.primaries)
+            || (promoted > 0 && 2 * promoted >= self.primaries.len())
     }
 
     fn covered(&self) -> usize {
@@ -75,28 +79,34 @@ impl SlotTable {
             info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
         };
         let number = |value: &Value| u16::from_redis_value_ref(value).ok();
-        let mut ids = HashSet::new();
-        let mut address = |server: &Value| {
+        let server = |server: &Value| {
             let Value::Array(server) = server else { return None };
             let [to, port, id, ..] = &server[..] else { return None };
-            ids.extend(String::from_redis_value_ref(id));
             // A server that does not know its own name means the address at which it was asked.
             let to =
                 Option::<String>::from_redis_value_ref(to).ok()?.filter(|to| !to.is_empty() && to != "?");
-            Some((to.unwrap_or_else(|| host.to_owned()), number(port)?))
+            let id = String::from_redis_value_ref(id).ok();
+            Some((id, (to.unwrap_or_else(|| host.to_owned()), number(port)?)))
         };
-        let (mut ranges, mut replicas) = (Vec::with_capacity(slots.len()), HashSet::new());
+        let (mut primaries, mut replicas) = (HashSet::new(), HashSet::new());
+        let (mut ranges, mut at_replicas) = (Vec::with_capacity(slots.len()), HashSet::new());
         for entry in slots {
             let [first, last, primary, others @ ..] = &entry[..] else { return None };
             let (first, last) = (number(first)?, number(last)?);
             if usize::from(last) >= SLOTS || first > last {
                 return None;
             }
-            ranges.push((first..=last, address(primary)?));
-            replicas.extend(others.iter().filter_map(&mut address));
+            let (id, address) = server(primary)?;
+            primaries.extend(id);
+            ranges.push((first..=last, address));
+            for (id, address) in others.iter().filter_map(server) {
+                replicas.extend(id);
+                at_replicas.insert(address);
+            }
         }
         let epoch = field("cluster_current_epoch").and_then(|epoch| epoch.parse().ok()).unwrap_or_default();
-        Some(Self { is_up: field("cluster_state") == Some("ok"), epoch, ids, ranges, replicas })
+        let is_up = field("cluster_state") == Some("ok");
+        Some(Self { is_up, epoch, primaries, replicas, ranges, at_replicas })
     }
 }
 
@@ -115,14 +125,14 @@ impl Question {
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(super) async fn ask(self, candidates: Vec<Arc<Place>>) -> Result<SlotTable, LockError> {
+    pub(super) async fn ask(&self, candidates: Vec<Arc<Place>>) -> Result<SlotTable, LockError> {
         let Self { known, seeds, limit } = self;
         let mut candidates = candidates.into_iter();
         let mut questions = JoinSet::new();
         let mut at_once = ASKED_AT_ONCE;
         let mut best: Option<SlotTable> = None;
         let mut failure: Option<LockError> = None;
-        let mut end = tokio::time::Instant::now() + limit;
+        let mut end = tokio::time::Instant::now() + *limit;
         loop {
             while best.is_none()
                 && questions.len() < at_once
@@ -285,14 +295,24 @@ mod tests {
 
     #[test]
     fn a_cluster_is_the_same_after_each_replica_has_taken_the_place_of_its_primary() {
-        let table = |servers: [i64; 2]| {
-            let [first, second] = servers.map(|port| primary(Some("h"), port));
-            let range = [range(0, 16_383, first), vec![second]].concat();
-            SlotTable::read(INFO, vec![range], "here").expect("a table")
+        // Each primary with its replica.
+        let table = |shards: &[[i64; 2]]| {
+            let shard = |servers: &[i64; 2]| {
+                let [first, second] = servers.map(|port| primary(Some("h"), port));
+                [range(0, 16_383, first), vec![second]].concat()
+            };
+            SlotTable::read(INFO, shards.iter().map(shard).collect(), "here").expect("a table")
         };
-        let [before, after, another] = [[1, 2], [2, 3], [4, 5]].map(table);
-        assert_eq!(before.replicas, HashSet::from([("h".to_owned(), 2)]));
-        assert!(after.is_of_the_same_cluster(&before) && !another.is_of_the_same_cluster(&before));
+        let before = table(&[[1, 2], [3, 4], [5, 6]]);
+        assert_eq!(before.at_replicas, [2, 4, 6].map(|port| ("h".to_owned(), port)).into());
+        for after in
+            [&[[2, 1], [4, 3], [6, 5]][..], &[[2, 7], [4, 8]], &[[2, 7], [8, 9]], &[[1, 7], [8, 9], [10, 11]]]
+        {
+            assert!(table(after).is_of_the_same_cluster(&before), "{after:?}");
+        }
+        for another in [&[[7, 8], [9, 10]][..], &[[2, 7], [8, 9], [10, 11]], &[[7, 2], [8, 4]]] {
+            assert!(!table(another).is_of_the_same_cluster(&before), "{another:?}");
+        }
     }
 
     #[test]
@@ -301,9 +321,10 @@ mod tests {
         let table = |is_up, epoch| SlotTable {
             is_up,
             epoch,
-            ids: HashSet::new(),
-            ranges: Vec::new(),
+            primaries: HashSet::new(),
             replicas: HashSet::new(),
+            ranges: Vec::new(),
+            at_replicas: HashSet::new(),
         };
         assert!(table(true, 3).is_newer_than(&table(false, 9)));
         assert!(table(true, 4).is_newer_than(&table(true, 3)));
