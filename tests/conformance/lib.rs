@@ -32,6 +32,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
 #![allow(unreachable_pub, dead_code, reason = "the support is shared with other tests")]
 
+#[allow(clippy::must_use_candidate, reason = "written for tests")]
 mod admission;
 mod case;
 mod cases;
