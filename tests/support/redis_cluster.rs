@@ -142,6 +142,10 @@ impl RedisCluster {
             });
         }
         this.until("the cluster is up", |member| member.reports(&["CLUSTER", "INFO"], "cluster_state:ok"));
+        let replicas = count - setup.primaries;
+        this.until("all know the replicas", |member| {
+            matches!(member.command(&["CLUSTER", "NODES"]), Value::Text(nodes) if nodes.matches("slave").count() == replicas)
+        });
         this
     }
 
