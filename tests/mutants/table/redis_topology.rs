@@ -319,17 +319,6 @@ pub const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
-        name: "a_confirmation_without_a_primary_is_taken_for_contention",
-        edits: &[Rust {
-            file: "backend/stores/redis/attempt.rs",
-            from: "            if !self.route.is_on_its_way(&failure) {",
-            to: "            if !mutant!() && !self.route.is_on_its_way(&failure) {",
-        }],
-        caught_by: &[
-            "servers redis_sentinel::replicas::a_confirmation_that_finds_no_primary_is_an_outage_and_no_contention",
-        ],
-    },
-    Mutant {
         name: "a_cluster_whose_primaries_were_all_replaced_is_not_found",
         edits: &[Rust {
             file: "backend/kits/redis/net/slot_table.rs",
