@@ -99,7 +99,7 @@ impl LockManager {
     /// is notified: its guard is lost ([`HeldLock::lost`](crate::HeldLock::lost)), and code in
     /// [`run`](crate::LockGuard::run), in a `#[distributed_lock]` function or behind the layer is stopped. A live holder
     /// is gone within a round trip or two; where the store cannot notify it at once, within the time that the store's page
-    /// states, mostly half a second. A holder without
+    /// states. A holder without
     /// [`auto_renew`](crate::Lock::auto_renew) learns nothing, because it never asks the store again: it keeps the lock
     /// until the end of its `ttl`, as it would have without the revocation.
     ///

@@ -13,7 +13,8 @@
 //!   versions goes on with each grant.
 //!
 //! # What is not modelled
-//! Revocation (the marks of holders, and their withdrawal; built-in mistakes and the suite cover them), loss of data, clocks that jump, the margin for drift, the cohort inside a process, whose tokens count up from the version.
+//! Revocation (the marks of holders, and their withdrawal; built-in mistakes and the suite cover them), loss of data, clocks
+//! that jump, the margin for drift, the cohort inside a process, whose tokens count up from the version.
 
 mod protocol;
 mod state;

@@ -61,8 +61,8 @@ impl SlotTable {
     }
 
     /// Returns whether this table is that of the cluster whose earlier table is known. A primary of both is enough.
-    /// Without one, at least half of the primaries have to be replicas of the earlier table: a single replica may have
-    /// been taken for another cluster.
+    /// Without one, at least half of the primaries have to be replicas of the earlier table: an operator may have
+    /// moved a single replica to another cluster.
     pub(super) fn is_of_the_same_cluster(&self, known: &Self) -> bool {
         let promoted = self.primaries.intersection(&known.replicas).count();
         !self.primaries.is_disjoint(&known.primaries)
