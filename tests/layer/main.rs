@@ -89,6 +89,7 @@ fn resident() -> usize {
 /// that are like another one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_stays_of_64_connections_that_disconnect_at_random() {
+    support::traces::watch("lock_", &[]);
     let seconds = std::env::var("LOCK_TEST_TORTURE").map_or(3, |text| text.parse().unwrap());
     let seed = Random::seed();
     let is_brief = std::env::var_os("LOCK_TEST_BRIEF").is_some();
