@@ -116,7 +116,8 @@ async fn requests(
         let status = answer.status();
         let body = answer.into_body().collect().await?.to_bytes();
         if status != StatusCode::OK {
-            return Err(format!("{status}: {}", String::from_utf8_lossy(&body)).into());
+            let (text, after) = (String::from_utf8_lossy(&body), started.elapsed());
+            return Err(format!("{status} after {:.1} s: {text}", after.as_secs_f64()).into());
         }
         latencies.push(started.elapsed());
         progress.inc(1);

@@ -4,7 +4,7 @@
 //! asking whether the lock is still its own.
 
 mod load;
-mod servers;
+pub mod servers;
 
 use std::{
     collections::BTreeMap,
@@ -29,7 +29,7 @@ const PROCESSES: usize = 3;
 /// Number of locks of all servers.
 const LOCKS: usize = 39;
 /// Time between two failovers in which all goes well.
-const CALM: Duration = Duration::from_millis(1_500);
+pub const CALM: Duration = Duration::from_millis(1_500);
 
 /// Time without an answer after which the others take a server for dead.
 const DOWN_AFTER: Duration = Duration::from_millis(800);

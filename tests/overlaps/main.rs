@@ -1,10 +1,11 @@
-//! Do two holders of one lock overlap? In sections that follow each other closely, and while primaries are replaced.
+//! Do two holders of one lock overlap? In sections that follow each other closely, while primaries are replaced, and in a bank.
 //!
 //! For `tests/run all`, the long ones: `cargo test --test overlaps -- --ignored`.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
 #![allow(unreachable_pub, dead_code, reason = "the support is shared with other tests")]
 
+mod bank;
 mod failovers;
 mod sections;
 #[path = "../support/mod.rs"]
@@ -24,7 +25,7 @@ fn main() -> ExitCode {
         }
         return ExitCode::SUCCESS;
     }
-    let tests = sections::trials().into_iter().chain(failovers::trials()).collect();
+    let tests = [sections::trials(), failovers::trials(), bank::trials()].into_iter().flatten().collect();
     let mut arguments = Arguments::from_args();
     // Each keeps all processors busy, and servers that are kept waiting are taken for dead.
     arguments.test_threads = Some(1);
