@@ -17,7 +17,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use tracing::Span;
+use tracing::{Span, field::Empty};
 
 use crate::{
     FencingToken, LockError, LockErrorKind, LockKey,
@@ -232,6 +232,7 @@ impl LockGuard {
             lock.class = key.class(),
             lock.mode = mode.name(),
             lock.count = count,
+            lock.held = Empty,
         );
         (!span.is_disabled()).then_some(span)
     }

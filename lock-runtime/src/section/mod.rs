@@ -62,7 +62,7 @@ pub struct Section {
     on_lost: OnLost,
     begun: bool,
     /// The span of the body; `None` unless a subscriber wants the span.
-    span: Option<Box<Span>>,
+    span: Option<Box<SectionSpan>>,
     /// Wakes the task when a lock is lost. Set only while the body is pending.
     alarm: Option<SyncFuture<()>>,
 }
@@ -71,7 +71,7 @@ impl Section {
     /// Creates a section under these guards.
     #[must_use]
     pub fn new(guards: Guards, on_lost: OnLost) -> Self {
-        let span = guards.span().map(Box::new);
+        let span = guards.span().map(|span| Box::new(SectionSpan { span, began: Instant::now() }));
         Self { guards: Some(guards), on_lost, begun: false, span, alarm: None }
     }
 
@@ -90,7 +90,7 @@ impl Section {
     /// Runs `work` as a part of the body, under the locks: in `work`, [`current`] returns the lock, and acquiring the
     /// lock again does not wait.
     pub fn enter<T>(&mut self, work: impl FnOnce() -> T) -> T {
-        let _entered = self.span.as_deref().map(Span::enter);
+        let _entered = self.span.as_deref().map(|span| span.span.enter());
         let _inside = Inside::enter(&mut self.guards);
         work()
     }
@@ -142,6 +142,19 @@ impl Section {
             }
             Ok(())
         }
+    }
+}
+
+/// The span of a section that began at this moment. Dropped, the span states for how long the section lasted.
+#[derive(Debug)]
+struct SectionSpan {
+    span: Span,
+    began: Instant,
+}
+
+impl Drop for SectionSpan {
+    fn drop(&mut self) {
+        self.span.record("lock.held", Instant::now().saturating_duration_since(self.began).as_secs_f64());
     }
 }
 

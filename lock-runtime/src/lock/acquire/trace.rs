@@ -4,7 +4,7 @@ use std::{future::Future, pin::Pin};
 
 use tracing::{Instrument, field::Empty};
 
-use crate::{LockError, backend::LockId, engine::Engine, metrics::Outcome};
+use crate::{LockError, backend::LockId, engine::Engine, metrics::Outcome, time::clock::Instant};
 
 /// Acquires in a span, if a subscriber wants the span.
 ///
@@ -22,13 +22,16 @@ pub(crate) async fn traced<T>(
         lock.class = lock.key.class(),
         lock.mode = lock.mode.name(),
         lock.count = locks.len(),
+        lock.waited = Empty,
         lock.outcome = Empty,
     );
     if span.is_disabled() {
         return acquiring.await;
     }
+    let began = Instant::now();
     let acquired = acquiring.instrument(span.clone()).await;
     let outcome = acquired.as_ref().map_or_else(|error| Outcome::of(error.kind()), |_| Outcome::Acquired);
+    span.record("lock.waited", Instant::now().saturating_duration_since(began).as_secs_f64());
     span.record("lock.outcome", outcome.name());
     acquired
 }
@@ -39,14 +42,24 @@ mod tests {
 
     use crate::mock::{Log, Mock, Reply};
 
-    /// The spans of what `acquire` does, without the marks of entering and leaving.
+    /// Duration of the body of a section.
+    const SECTION: Duration = Duration::from_millis(20);
+
+    /// The spans of what `acquire` does, without the marks of entering and leaving, and without times.
     async fn spans(acquire: impl AsyncFnOnce()) -> Vec<String> {
         let log = Log::default();
         let logging = tracing::subscriber::set_default(log.clone());
         acquire().await;
         drop(logging);
-        let spans = log.spans();
-        spans.lines().map(|line| line.trim_start_matches(['(', ')']).to_owned()).collect()
+        let timeless = |line: &str| match line.split_once('=') {
+            Some((name @ ("lock.waited" | "lock.held"), seconds)) => {
+                let least = if name == "lock.held" { SECTION.as_secs_f64() } else { 0.0 };
+                assert!((least..10.0).contains(&seconds.parse().expect("a number")), "{line}");
+                name.to_owned()
+            }
+            _ => line.to_owned(),
+        };
+        log.spans().lines().map(|line| timeless(line.trim_start_matches(['(', ')']))).collect()
     }
 
     #[tokio::test]
@@ -55,7 +68,7 @@ mod tests {
         let locks = store.manager().class("user:<id>").wait(Duration::ZERO);
         let seen = spans(async || {
             let guard = locks.lock("canary").acquire().await.expect("granted");
-            guard.run(async {}).await.expect("held");
+            guard.run(tokio::time::sleep(SECTION)).await.expect("held");
         });
         let of = |count: u32| {
             [
@@ -68,11 +81,13 @@ mod tests {
         let expected = |count, outcome: &str| {
             let mut all = vec!["acquire lock".to_owned()];
             all.extend(of(count));
+            all.push("lock.waited".to_owned());
             all.push(format!("lock.outcome=\"{outcome}\""));
             all
         };
-        let section = [vec!["hold lock".to_owned()], of(1).to_vec()].concat();
-        assert_eq!(seen.await[..11], [expected(1, "acquired"), section].concat());
+        let section = [vec!["hold lock".to_owned()], of(1).to_vec(), vec!["lock.held".to_owned()]].concat();
+        let expected_first = [expected(1, "acquired"), section].concat();
+        assert_eq!(seen.await[..expected_first.len()], expected_first);
         store.acquires().once([Reply::No]);
         let seen = spans(async || drop(locks.lock("canary").acquire().await.expect_err("held")));
         assert_eq!(seen.await, expected(1, "contended"));
@@ -95,6 +110,6 @@ mod tests {
         drop(logging);
         assert!(first.ends_with("\n("), "{first:?}");
         assert!(second.ends_with("\n()("), "{second:?}");
-        assert!(log.spans().ends_with("\n()()"), "{:?}", log.spans());
+        assert!(log.spans().contains("\n()()lock.held="), "{:?}", log.spans());
     }
 }
