@@ -9,7 +9,7 @@ mod formats;
 mod names;
 mod operators;
 pub(crate) mod overheard;
-mod permissions;
+pub mod permissions;
 mod places;
 mod queue;
 mod release;

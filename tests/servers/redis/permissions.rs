@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use lock_runtime::{LockErrorKind, LockManager};
+use lock_runtime::{LockError, LockErrorKind, LockManager};
 
 use super::{LONG, url};
 use crate::support::{redis_server::RedisServer, resp::Value, until};
@@ -89,24 +89,60 @@ async fn a_user_that_may_not_do_what_locks_need_is_told_so_before_anything_is_wr
     }
 }
 
+/// The words of the published user that a first acquisition needs.
+pub fn needed_at_once(user: &[&'static str]) -> Vec<&'static str> {
+    let is_needed = |word: &&str| word.starts_with(['+', '~', '&']) && !NEEDED_LATER.contains(word);
+    user.iter().copied().filter(is_needed).collect()
+}
+
+/// Those that a first acquisition does not need.
+const NEEDED_LATER: [&str; 3] = ["+@connection", "+info", "+eval"];
+
+/// Checks that an error says what is wrong with the user from whom this word is missing.
+pub fn names_the_right(error: &LockError, missing: &str) {
+    let text = error.to_string();
+    // The server's own words for a name.
+    let named = if missing.starts_with('~') { "one of the keys" } else { &missing[1..] };
+    assert!(!error.is_retryable(), "{missing}: {text}");
+    let is_named = text.to_ascii_lowercase().contains(named);
+    assert!(text.contains("ACL") && is_named && !text.contains("password"), "{missing}: {text}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_permission_that_is_missing_is_named() {
-    let commands = published_user().into_iter().filter(|word| word.starts_with('+'));
-    // Those of the connection itself, of which the server's own answers name each that is needed.
-    let of_scripts = commands.filter(|word| {
-        !["+@connection", "+info", "+eval", "+evalsha", "+script|load", "+subscribe"].contains(word)
-    });
-    for missing in of_scripts {
+    for missing in needed_at_once(&published_user()) {
         let mut user = published_user();
         user.retain(|word| *word != missing);
         let server = RedisServer::start(&[&["--user"], &user[..]].concat());
         let began = Instant::now();
-        let locks = LockManager::connect(&url(&server, "?user=locks&pass=password")).await.unwrap();
+        let locks = LockManager::connect_lazy(&url(&server, "?user=locks&pass=password")).unwrap();
         let error = locks.lock("user:42").wait(LONG).acquire().await.expect_err(missing);
-        assert!(!error.is_retryable() && began.elapsed() < LONG / 4, "{missing}: {error}");
-        let text = error.to_string();
-        assert!(text.contains("ACL") && text.contains(&missing[1..].to_uppercase()), "{missing}: {error}");
+        assert!(began.elapsed() < LONG / 4, "{missing}: {error}");
+        names_the_right(&error, missing);
         assert!(matches!(server.command(&["KEYS", "*"]), Value::Array(keys) if keys.is_empty()), "{missing}");
+    }
+}
+
+#[tokio::test]
+async fn a_permission_that_no_first_acquisition_needs_is_named_when_it_is_needed() {
+    for missing in NEEDED_LATER {
+        let mut user = published_user();
+        user.retain(|word| *word != missing);
+        let server = RedisServer::start(&[&["--user"], &user[..]].concat());
+        let connect = |rest| {
+            LockManager::connect_lazy(&url(&server, &format!("?user=locks&pass=password{rest}"))).unwrap()
+        };
+        let locks = connect("");
+        locks.lock("user:42").acquire().await.unwrap().release().await.unwrap();
+        let error = match missing {
+            "+@connection" => locks.ping().await.unwrap_err(),
+            "+info" => connect("&strict=true").lock("user:42").acquire().await.unwrap_err(),
+            _ => {
+                server.command(&["SCRIPT", "FLUSH"]);
+                locks.lock("user:42").acquire().await.unwrap_err()
+            }
+        };
+        names_the_right(&error, if missing == "+@connection" { "+ping" } else { missing });
     }
 }
 

@@ -106,7 +106,7 @@ async fn the_published_user_of_the_sentinels_may_do_what_is_needed_and_each_righ
         assert!(!refused.is_retryable() && refused.to_string().contains("ACL"), "{missing}: {refused}");
     }
     // Without the announcements, a failover is noticed when the old primary refuses writes.
-    for missing in ["+subscribe", "&+switch-master"] {
+    for missing in ["+subscribe", "&+switch-master", "+@connection"] {
         let mut user = user.clone();
         user.retain(|word| *word != missing);
         let settings = [&["--user"], &user[..]].concat();

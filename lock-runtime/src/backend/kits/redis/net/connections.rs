@@ -19,11 +19,14 @@ use super::{
 };
 use crate::{
     LockError,
-    backend::common::{
-        cold::cold,
-        hedged::hedged,
-        renewable::cannot_renew,
-        single_flight::{self, SingleFlight},
+    backend::{
+        FindingCode,
+        common::{
+            cold::cold,
+            hedged::hedged,
+            renewable::cannot_renew,
+            single_flight::{self, SingleFlight},
+        },
     },
     background,
     hash::HashMap,
@@ -187,13 +190,20 @@ impl<S: Service> Connections<S> {
     /// The setting `strict` does not apply to the connection for renewals and clean-up: no lock is acquired over this
     /// connection, and held locks are to be kept.
     fn judge(&self, info: &str, address: &str, for_renewals: bool) -> Result<(), LockError> {
+        let is_strict = self.server.config().strict && !for_renewals;
+        if info.is_empty() && is_strict {
+            let message = format!(
+                "Redis at {address} does not let this user call INFO, by which the setting `strict` checks the server; \
+                 extend the user's ACL (`+info`), or leave `strict` out"
+            );
+            return Err(LockError::backend(message).into_permanent().with_fault(FindingCode::Rights));
+        }
         // With `min_replicas`, a primary without replicas grants and renews no lock.
         let alone = self.server.named_by().may_fail_over() && self.server.config().min_replicas == 0;
         let faults = fitness::faults(info, alone);
         let danger = fitness::danger(&faults, address);
         if let Some(danger) = &danger
-            && self.server.config().strict
-            && !for_renewals
+            && is_strict
         {
             let message = format!("{danger} (refused because of `strict`)");
             let error = LockError::backend(message);
