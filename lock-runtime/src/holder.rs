@@ -111,7 +111,8 @@ impl LockHolder {
     }
 
     /// Returns the first fencing token of the grant, which [`LockManager::revoke`](crate::LockManager::revoke) takes;
-    /// `None` if the holder has none, as a client of another library.
+    /// `None` if the holder has none, as a client of another library, or if the store does not show it yet, right after
+    /// the grant.
     #[must_use]
     pub const fn token(&self) -> Option<FencingToken> {
         self.token

@@ -2,10 +2,11 @@
 
 use std::{
     collections::BTreeSet,
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use lock_runtime::{FencingToken, LockErrorKind, LockManager, backend::LockState};
+use tokio::task::JoinSet;
 
 use super::{LONG, SLACK, ms};
 use crate::{
@@ -13,6 +14,7 @@ use crate::{
     fixture::Fixture,
     polling::begun,
     store::Fault,
+    support::stopwatch::Moment,
 };
 
 pub fn cases() -> Vec<Case> {
@@ -27,6 +29,9 @@ pub fn cases() -> Vec<Case> {
         case!(a_holder_of_another_library_is_shown_as_foreign).needs(Need::ForeignClients),
         case!(a_lock_of_another_process_is_shown_with_that_process)
             .needs(Need::Can(|can| can.is_shared_between_processes())),
+        case!(a_holder_that_does_not_answer_is_shown_until_its_lease_ends)
+            .needs(Need::Can(|can| can.is_shared_between_processes())),
+        case!(a_lock_that_changes_its_holder_has_one_or_none),
         case!(a_scan_finds_the_held_locks_under_a_beginning_and_no_others),
         case!(a_scan_sees_the_locks_of_its_prefix_alone),
         case!(a_spoilt_name_does_not_end_a_scan).needs(Need::SharedCalls),
@@ -190,6 +195,68 @@ async fn a_lock_of_another_process_is_shown_with_that_process(fixture: Fixture) 
     let client = shown.client().expect("our own holders state their process");
     assert!(client.contains('@') && !client.contains(&ours), "{shown:?}");
     assert_eq!(other.release(&key).await, "ok");
+    fixture.clean().await;
+}
+
+/// Whether the process of the holder stands still or is dead.
+async fn a_holder_that_does_not_answer_is_shown_until_its_lease_ends(fixture: Fixture) {
+    let (locks, key) = (fixture.client().await, fixture.key("k"));
+    let ttl = fixture.lease(ms(2500));
+    let mut other = fixture.client_process().await;
+    let token = other.acquire(&key, ttl, LONG).await.unwrap();
+    other.pause();
+    let state = locks.inspect(&key).await.unwrap();
+    assert_eq!(holder(&state).token().map(FencingToken::get), Some(token));
+    assert_eq!(found(&locks, fixture.mark()).await, BTreeSet::from([key.clone()]));
+    other.kill();
+    let killed = Moment::now();
+    loop {
+        let state = locks.inspect(&key).await.unwrap();
+        let held = found(&locks, fixture.mark()).await;
+        if !state.is_held() {
+            assert!(state.waiters.is_empty() && held.is_empty(), "{state:?}, {held:?}");
+            break;
+        }
+        assert_eq!(holder(&state).token().map(FencingToken::get), Some(token));
+        assert!(killed.within(ttl + ms(250) + SLACK), "{state:?} after {:?}", killed.took());
+        tokio::time::sleep(ms(50)).await;
+    }
+    fixture.clean().await;
+}
+
+/// What is read in the middle of a hand-over is never two holders, nor one of another library.
+async fn a_lock_that_changes_its_holder_has_one_or_none(fixture: Fixture) {
+    let (operator, key) = (fixture.client().await, fixture.key("k"));
+    let end = Instant::now() + ms(800);
+    let mut clients = JoinSet::new();
+    for _ in 0..3 {
+        let lock = fixture.client().await.lock(&key).wait(LONG);
+        clients.spawn(async move {
+            while Instant::now() < end {
+                lock.acquire().await.unwrap().release().await.unwrap();
+            }
+        });
+    }
+    let (mut last, mut looks) = (None, 0);
+    while Instant::now() < end {
+        let state = operator.inspect(&key).await.unwrap();
+        if state.is_held() {
+            assert!(!holder(&state).is_foreign(), "{state:?}");
+            // A holder may have the lock for a moment before the store says more.
+            if let Some(token) = holder(&state).token() {
+                assert!(last.is_none_or(|last| last <= token), "{last:?}, then {state:?}");
+                last = Some(token);
+            }
+        }
+        let mut scan = operator.scan(fixture.mark());
+        while let Some(lock) = scan.next().await {
+            let state = lock.unwrap();
+            assert!(!holder(&state).is_foreign() && state.key.as_str() == key, "{state:?}");
+        }
+        looks += 1;
+    }
+    assert!(looks > 0 && last.is_some(), "{looks} looks, {last:?}");
+    clients.join_all().await;
     fixture.clean().await;
 }
 
