@@ -19,12 +19,12 @@ use crate::support::stopwatch::Moment;
 /// How many cases run at a time for each core of the machine, unless `--test-threads` says how many.
 const FOR_EACH_CORE: usize = 6;
 /// How many more of them run while the processors are idle.
-const MORE_FOR_EACH_CORE: usize = 6;
+const MORE_FOR_EACH_CORE: usize = 10;
 
 /// Time after which one more case may run, if the processors were idle for long enough of it.
 const STEP: Duration = Duration::from_millis(50);
 /// How late a thread that is due every few milliseconds may be within [`STEP`] if the processors are idle for long enough.
-const LATE: Duration = Duration::from_millis(3);
+const LATE: Duration = Duration::from_millis(4);
 
 /// What a case takes while it runs.
 #[derive(Clone, Copy, Debug, Default)]

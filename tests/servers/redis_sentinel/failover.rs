@@ -220,7 +220,7 @@ async fn a_planned_failover_loses_no_lock_and_fails_no_single_attempt() {
 async fn a_lock_that_a_failover_loses_is_lost_and_its_holder_is_told() {
     let mut set = RedisSet::start(Setup { replicas: 1, down_after: DOWN_AFTER, ..Setup::default() });
     let (ours, theirs) = (connect(&set).await, connect(&set).await);
-    let ttl = Duration::from_secs(6);
+    let ttl = Duration::from_secs(12);
     let kept = ours.lock("kept").ttl(ttl).acquire().await.unwrap();
     let lost = ours.lock("lost").ttl(ttl).acquire().await.unwrap();
     is_everywhere(&set, "lock:kept").await;
