@@ -120,6 +120,32 @@ async fn a_mark_is_seen_however_it_came_and_a_late_one_meets_no_later_grant() {
     next.release().await.unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_is_watched_for_waiters_only_while_its_holder_asks() {
+    let server = ZooKeeperServer::start("");
+    let locks = connect(&server).await;
+    let guard = locks.lock("k").acquire().await.unwrap();
+    let watches = async |expected: u64| {
+        until("the watches", || match server.number("zk_watch_count") {
+            count if count == expected => Ok(()),
+            count => Err(count),
+        })
+        .await;
+    };
+    // Of the holder's own node, which an operator may change.
+    watches(1).await;
+    for _ in 0..3 {
+        let is_wanted = tokio::select! {
+            () = guard.wanted() => true,
+            () = watches(2) => false,
+        };
+        assert!(!is_wanted, "no acquisition waits");
+        watches(1).await;
+    }
+    guard.release().await.unwrap();
+    watches(0).await;
+}
+
 /// The session has room for about 800 watches of paths as long as these.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_holder_without_a_watch_learns_of_a_revocation_and_of_a_deletion() {
