@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    mem,
+    env, mem,
     num::NonZero,
     sync::{
         Arc, Mutex, PoisonError,
@@ -19,12 +19,14 @@ use crate::support::stopwatch::Moment;
 /// How many cases run at a time for each core of the machine, unless `--test-threads` says how many.
 const FOR_EACH_CORE: usize = 6;
 /// How many more of them run while the processors are idle.
-const MORE_FOR_EACH_CORE: usize = 10;
+const MORE_FOR_EACH_CORE: usize = 6;
+/// The same in the brief run, which has to be short: in the others, a case that fails for want of a processor costs more.
+const MORE_IN_BRIEF: usize = 10;
 
 /// Time after which one more case may run, if the processors were idle for long enough of it.
 const STEP: Duration = Duration::from_millis(50);
 /// How late a thread that is due every few milliseconds may be within [`STEP`] if the processors are idle for long enough.
-const LATE: Duration = Duration::from_millis(4);
+const LATE: Duration = Duration::from_millis(3);
 
 /// What a case takes while it runs.
 #[derive(Clone, Copy, Debug, Default)]
@@ -79,7 +81,9 @@ impl Admission {
             return Self::new(chosen, 0);
         }
         let cores = thread::available_parallelism().map_or(2, NonZero::get);
-        let (at_once, more) = (cores * FOR_EACH_CORE, cores * MORE_FOR_EACH_CORE);
+        let is_brief = env::var_os("LOCK_TEST_BRIEF").is_some();
+        let more = cores * if is_brief { MORE_IN_BRIEF } else { MORE_FOR_EACH_CORE };
+        let at_once = cores * FOR_EACH_CORE;
         arguments.test_threads = Some(at_once + more);
         let this = Self::new(at_once, more);
         this.lend_idle_processors();
