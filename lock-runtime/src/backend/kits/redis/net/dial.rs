@@ -1,10 +1,10 @@
-//! Makes connections: by the driver, or over a TLS stream of our own.
+//! Makes connections: over a stream of our own, or by the driver for a client that the program has passed with its TLS.
 
 use std::net::SocketAddr;
 
 use redis::{
-    AsyncConnectionConfig, Client, ErrorKind, RedisConnectionInfo, RedisError, RedisFuture,
-    aio::MultiplexedConnection, io::AsyncDNSResolver,
+    AsyncConnectionConfig, Client, ConnectionAddr, ErrorKind, RedisConnectionInfo, RedisError, RedisFuture,
+    io::AsyncDNSResolver,
 };
 use tokio::{task::JoinSet, time::timeout};
 
@@ -14,6 +14,7 @@ use super::{
     super::{config::Config, error},
     greeting::{self, Greeting},
     port::Port,
+    stream::{self, Dialled},
 };
 #[cfg(test)]
 use crate::simulated;
@@ -27,9 +28,6 @@ use crate::{
 pub(super) struct Dial {
     port: Port,
 }
-
-/// A connection, and the task of ours that drives it. There is no task where the driver has started its own.
-pub(super) type Dialled = (MultiplexedConnection, JoinSet<()>);
 
 /// Looks up names for the driver, whose own resolver would run on the caller's runtime and delay that runtime's
 /// shutdown.
@@ -113,11 +111,20 @@ impl Dial {
             // The connection is without TLS, or the program has passed a client, for which the driver makes the TLS
             // itself.
             None => {
-                let client =
-                    Client::open(config.info.clone().set_redis_settings(redis)).map_err(not_understood)?;
-                let settings = settings.clone().set_dns_resolver(Names);
-                match client.get_multiplexed_async_connection_with_config(&settings).await {
-                    Ok(driver) => (driver, JoinSet::new()),
+                let made = match config.info.addr() {
+                    ConnectionAddr::Tcp(host, port) => over_tcp(host, *port, config, &redis, settings).await,
+                    #[cfg(unix)]
+                    ConnectionAddr::Unix(path) => over_unix(path, &redis, settings).await,
+                    _ => {
+                        let info = config.info.clone().set_redis_settings(redis);
+                        let client = Client::open(info).map_err(not_understood)?;
+                        let settings = settings.clone().set_dns_resolver(Names);
+                        let driver = client.get_multiplexed_async_connection_with_config(&settings).await;
+                        driver.map(|driver| (driver, JoinSet::new()))
+                    }
+                };
+                match made {
+                    Ok(made) => made,
                     Err(error) => return Err(self.why_not(config, error).await),
                 }
             }
@@ -164,6 +171,25 @@ impl Dial {
     }
 }
 
+async fn over_tcp(
+    host: &str,
+    port: u16,
+    config: &Config,
+    redis: &RedisConnectionInfo,
+    settings: &AsyncConnectionConfig,
+) -> Result<Dialled, RedisError> {
+    stream::over(stream::tcp(host, port, config.info.tcp_settings()).await?, redis, settings).await
+}
+
+#[cfg(unix)]
+async fn over_unix(
+    path: &std::path::Path,
+    redis: &RedisConnectionInfo,
+    settings: &AsyncConnectionConfig,
+) -> Result<Dialled, RedisError> {
+    stream::over(tokio::net::UnixStream::connect(path).await?, redis, settings).await
+}
+
 fn not_understood(error: RedisError) -> LockError {
     LockError::new(LockErrorKind::InvalidOptions, "the Redis settings are not understood").with_source(error)
 }
@@ -174,7 +200,5 @@ async fn in_simulation(config: &Config, settings: &AsyncConnectionConfig) -> Res
     let (host, port) = config.host_and_port().expect("a simulated server has an address");
     let stream = simulated::connect(host, port).await.map_err(|error| cannot(error.into()))?;
     let info = config.info.redis_settings();
-    let made = MultiplexedConnection::new_with_config(info, stream, settings.clone()).await;
-    let (driver, task) = made.map_err(cannot)?;
-    Ok((driver, [task].into_iter().collect()))
+    stream::over(stream, info, settings).await.map_err(cannot)
 }

@@ -14,6 +14,7 @@ mod sentinel;
 mod sentinels;
 mod server;
 mod slot_table;
+mod stream;
 #[cfg(feature = "tls")]
 mod tls;
 mod topology;

@@ -10,10 +10,7 @@ use std::{
 
 use tokio::sync::Notify;
 
-use super::{
-    super::config::Config,
-    dial::{Dial, Dialled},
-};
+use super::{super::config::Config, dial::Dial, stream::Dialled};
 use crate::{LockError, backend::FindingCode, sync::lock, time::clock::Instant};
 
 /// An open connection to a [`Place`].

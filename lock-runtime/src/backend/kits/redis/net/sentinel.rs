@@ -13,7 +13,8 @@ use tokio::{
 
 use super::{
     super::{config::Config, error},
-    dial::{Dial, Dialled},
+    dial::Dial,
+    stream::Dialled,
     verdict::{Answer, Named},
 };
 use crate::{LockError, LockErrorKind, time::clock::Instant};

@@ -2,27 +2,22 @@
 
 use std::{io, pin::pin, sync::Arc, time::Duration};
 
-use redis::{
-    AsyncConnectionConfig, RedisConnectionInfo, RedisError, aio::MultiplexedConnection,
-    io::tcp::socket2::SockRef,
-};
+use redis::{AsyncConnectionConfig, RedisConnectionInfo, RedisError};
 use rustls::pki_types::ServerName;
-use tokio::{net::TcpStream, task::JoinSet, time::timeout};
+use tokio::{net::TcpStream, time::timeout};
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use super::{
     super::{
-        config::{self, Config},
+        config::Config,
         error::{cannot_connect, refused_handshake, unfit},
     },
     port::Port,
+    stream::{self, Dialled},
 };
 use crate::{
     LockError, LockErrorKind,
-    backend::common::{
-        threads::look_up,
-        tls::{Certificates, Tls},
-    },
+    backend::common::tls::{Certificates, Tls},
 };
 
 /// Time that a server may be silent before it is probed without TLS. A Redis server without TLS takes the handshake for
@@ -39,40 +34,20 @@ pub(super) async fn connect(
     config: &Config,
     redis: &RedisConnectionInfo,
     settings: &AsyncConnectionConfig,
-) -> Result<(MultiplexedConnection, JoinSet<()>), LockError> {
+) -> Result<Dialled, LockError> {
     let address = config.address();
     let (host, number) = config.host_and_port().ok_or_else(|| {
         LockError::new(LockErrorKind::InvalidOptions, "the Redis URL names no host, which TLS needs")
     })?;
-    let stream = dial(host, number).await.map_err(|error| cannot_connect(&address, error.into()))?;
+    let tcp = stream::tcp(host, number, config.info.tcp_settings()).await;
+    let tcp = tcp.map_err(|error| cannot_connect(&address, error.into()))?;
     // The files are read after the connection is made, so that no file is read while nothing listens.
     let certificates = Arc::new(tls.read().await?);
-    let stream = shake_hands(&certificates, host, stream, port, config).await?;
-    let made = MultiplexedConnection::new_with_config(redis, stream, settings.clone()).await;
-    match made {
-        Ok((driver, task)) => Ok((driver, [task].into_iter().collect())),
+    let stream = shake_hands(&certificates, host, tcp, port, config).await?;
+    match stream::over(stream, redis, settings).await {
+        Ok(made) => Ok(made),
         Err(error) => Err(why_not(certificates, config, port, error).await),
     }
-}
-
-/// Dials all addresses of the host, and returns the first connection made.
-async fn dial(host: &str, port: u16) -> io::Result<TcpStream> {
-    let mut attempts: JoinSet<_> = look_up(host, port).await?.into_iter().map(TcpStream::connect).collect();
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
-    while let Some(attempt) = attempts.join_next().await {
-        match attempt.map_err(io::Error::other).and_then(|made| made) {
-            Ok(stream) => {
-                let socket = SockRef::from(&stream);
-                socket.set_tcp_nodelay(true)?;
-                socket.set_tcp_keepalive(&config::keepalive())?;
-                #[cfg(target_os = "linux")]
-                socket.set_tcp_user_timeout(Some(config::USER_TIMEOUT))?;
-                return Ok(stream);
-            }
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
 }
 
 async fn shake_hands(
