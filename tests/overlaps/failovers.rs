@@ -159,9 +159,10 @@ async fn run(arrangement: &Arrangement, ways: &[Way], length: Duration) -> (Vec<
             load.writes.entry(lock).or_default().extend(writes);
         }
     }
-    until("nothing but counters of tokens is left", || {
+    until("nothing but counters of tokens is left, which expire", || {
         let keys = servers.keys();
-        if keys.iter().all(|key| key.ends_with(":fence")) { Ok(()) } else { Err(keys) }
+        let is_counter = |(key, expires): &(String, bool)| key.ends_with(":fence") && *expires;
+        if keys.iter().all(is_counter) { Ok(()) } else { Err(keys) }
     })
     .await;
     (failovers, load)

@@ -9,6 +9,7 @@ use crate::support::{
     PATIENCE, monotonic,
     redis_cluster::{self, RedisCluster},
     redis_sentinel::{self, RedisSet},
+    resp::Value,
 };
 
 /// How a primary is replaced.
@@ -104,13 +105,17 @@ impl Servers {
         (0..count).map(next).collect()
     }
 
-    /// The keys of all primaries.
-    pub fn keys(&self) -> Vec<String> {
+    /// The keys of all primaries, and whether each expires.
+    pub fn keys(&self) -> Vec<(String, bool)> {
+        let of = |command: &dyn Fn(&[&str]) -> Value| {
+            let keys = command(&["KEYS", "*"]).texts().into_iter();
+            let expires = |key: &str| command(&["PTTL", key]).int() != -1;
+            keys.map(|key| (key.clone(), expires(&key))).collect::<Vec<_>>()
+        };
         match &self.topology {
-            Topology::Set(set) => set.keys(),
+            Topology::Set(set) => of(&|words| set.primary().server.command(words)),
             Topology::Cluster(cluster) => {
-                let keys = cluster.primaries().into_iter().map(|one| one.command(&["KEYS", "*"]).texts());
-                keys.flatten().collect()
+                cluster.primaries().into_iter().flat_map(|one| of(&|words| one.command(words))).collect()
             }
         }
     }
