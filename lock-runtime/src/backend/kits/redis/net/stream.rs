@@ -18,7 +18,7 @@ use tokio::{
     task::JoinSet,
 };
 
-use crate::backend::common::threads::look_up;
+use crate::{backend::common::threads::look_up, background};
 
 /// A connection, and the task of ours that drives it. There is no task where the driver has started its own.
 pub(super) type Dialled = (MultiplexedConnection, JoinSet<()>);
@@ -52,7 +52,10 @@ pub(super) async fn over(
     settings: &AsyncConnectionConfig,
 ) -> Result<Dialled, RedisError> {
     let (driver, task) = MultiplexedConnection::new_with_config(redis, stream, settings.clone()).await?;
-    Ok((driver, [after_others(task)].into_iter().collect()))
+    // Renewals are gathered already, and do not wait for the tasks of others.
+    let is_for_renewals = background::handle().is_here();
+    let task = async move { if is_for_renewals { task.await } else { after_others(task).await } };
+    Ok((driver, [task].into_iter().collect()))
 }
 
 /// Polls the task of a connection after the tasks that are ready before it, so that all that they send goes out at once.
