@@ -101,8 +101,7 @@ async fn a_node_that_was_joined_after_the_release_is_freed_again() {
     let node = &quorum.nodes[2];
     let far = Proxy::start(Upstream::Unix(node.server.socket().into()));
     node.proxy.lead_to(Upstream::Tcp(far.address()));
-    // A request that is held back for longer is refused by the node.
-    let url = format!("redlock://{}?durable=true&node_timeout=10s", quorum.addresses());
+    let url = format!("redlock://{}?durable=true&node_timeout=2s", quorum.addresses());
     let locks = LockManager::connect(&url).await.unwrap();
     let guard = locks.lock("k").ttl(LEASE).acquire().await.unwrap();
     quorum.held_everywhere().await;
