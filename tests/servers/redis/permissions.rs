@@ -100,11 +100,14 @@ const NEEDED_LATER: [&str; 3] = ["+@connection", "+info", "+eval"];
 
 /// Checks that an error says what is wrong with the user from whom this word is missing.
 pub fn names_the_right(error: &LockError, missing: &str) {
-    let text = error.to_string();
-    // The server's own words for a name.
-    let named = if missing.starts_with('~') { "one of the keys" } else { &missing[1..] };
+    let (text, command) = (error.to_string(), &missing[1..]);
+    // As a word of the ACL, in our words, or in the server's own, which does not name a key.
+    let named = match missing.split_at(1).0 {
+        "~" => vec!["one of the keys".to_owned()],
+        _ => vec![missing.to_owned(), command.to_uppercase(), format!("'{command}'")],
+    };
     assert!(!error.is_retryable(), "{missing}: {text}");
-    let is_named = text.to_ascii_lowercase().contains(named);
+    let is_named = named.iter().any(|name| text.contains(name));
     assert!(text.contains("ACL") && is_named && !text.contains("password"), "{missing}: {text}");
 }
 
