@@ -253,13 +253,13 @@ fn user_alone(store: &str, scheme: &str) -> LockError {
 
 /// Returns the settings that keep the network from forgetting a quiet connection, such as the connection for renewals,
 /// and that show whether a connection was forgotten.
-pub(crate) fn keepalive() -> TcpKeepalive {
+fn keepalive() -> TcpKeepalive {
     TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(5))
 }
 
 /// Upper bound on the time that sent data may stay unacknowledged.
 #[cfg(target_os = "linux")]
-pub(crate) const USER_TIMEOUT: Duration = Duration::from_secs(10);
+const USER_TIMEOUT: Duration = Duration::from_secs(10);
 
 fn tcp_settings() -> TcpSettings {
     let settings = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive());

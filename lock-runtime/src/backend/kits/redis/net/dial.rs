@@ -112,9 +112,17 @@ impl Dial {
             // itself.
             None => {
                 let made = match config.info.addr() {
-                    ConnectionAddr::Tcp(host, port) => over_tcp(host, *port, config, &redis, settings).await,
+                    ConnectionAddr::Tcp(host, port) => {
+                        match stream::tcp(host, *port, config.info.tcp_settings()).await {
+                            Ok(stream) => stream::over(stream, &redis, settings).await,
+                            Err(error) => Err(error.into()),
+                        }
+                    }
                     #[cfg(unix)]
-                    ConnectionAddr::Unix(path) => over_unix(path, &redis, settings).await,
+                    ConnectionAddr::Unix(path) => match tokio::net::UnixStream::connect(path).await {
+                        Ok(stream) => stream::over(stream, &redis, settings).await,
+                        Err(error) => Err(error.into()),
+                    },
                     _ => {
                         let info = config.info.clone().set_redis_settings(redis);
                         let client = Client::open(info).map_err(not_understood)?;
@@ -169,25 +177,6 @@ impl Dial {
         }
         error::cannot_connect(&config.address(), error)
     }
-}
-
-async fn over_tcp(
-    host: &str,
-    port: u16,
-    config: &Config,
-    redis: &RedisConnectionInfo,
-    settings: &AsyncConnectionConfig,
-) -> Result<Dialled, RedisError> {
-    stream::over(stream::tcp(host, port, config.info.tcp_settings()).await?, redis, settings).await
-}
-
-#[cfg(unix)]
-async fn over_unix(
-    path: &std::path::Path,
-    redis: &RedisConnectionInfo,
-    settings: &AsyncConnectionConfig,
-) -> Result<Dialled, RedisError> {
-    stream::over(tokio::net::UnixStream::connect(path).await?, redis, settings).await
 }
 
 fn not_understood(error: RedisError) -> LockError {
