@@ -63,8 +63,10 @@ impl LockManager {
     ///
     /// The locks come in pages, so that the server is never busy for long with this, however many locks there are. A
     /// lock that is held during the whole scan comes at least once, perhaps twice; a lock that is acquired or released
-    /// meanwhile may come or not. If a server is restarted or replaced in the middle of a scan, locks may be missing. The page [stores](crate::docs::stores#what-operators-see) says what a scan costs, and
-    /// which right it needs. Nothing is sent before the first poll.
+    /// meanwhile may come or not. Locks may be missing if a server is restarted or replaced in the middle of a scan, or if
+    /// their hash slots are moved from one server of a Redis Cluster to another. The page
+    /// [stores](crate::docs::stores#what-operators-see) says what a scan costs, and which right it needs. Nothing is sent
+    /// before the first poll.
     ///
     /// # Errors
     /// The items are errors as [`inspect`](Self::inspect) returns them. After an error, the scan is over.
