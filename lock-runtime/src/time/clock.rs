@@ -52,13 +52,30 @@ impl Instant {
     pub(crate) fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
+
+    /// Returns the moment `length` before this one, or the start of the clock.
+    #[cfg(feature = "redis")]
+    pub(crate) fn saturating_sub(self, length: Duration) -> Self {
+        Self(self.0.saturating_sub(nanos(length)))
+    }
+
+    /// Returns the last multiple of `tick` that is not later.
+    pub(crate) fn on_a_tick_of(self, tick: Duration) -> Self {
+        let tick = nanos(tick).max(1);
+        Self(self.0 / tick * tick)
+    }
+}
+
+/// Returns a length in nanoseconds, at most that of 584 years.
+pub(crate) fn nanos(length: Duration) -> u64 {
+    u64::try_from(length.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Add<Duration> for Instant {
     type Output = Self;
 
     fn add(self, length: Duration) -> Self {
-        Self(self.0.saturating_add(u64::try_from(length.as_nanos()).unwrap_or(u64::MAX)))
+        Self(self.0.saturating_add(nanos(length)))
     }
 }
 
@@ -82,7 +99,7 @@ fn nanos_since_start() -> u64 {
 fn nanos_since_start() -> u64 {
     use std::sync::OnceLock;
     static START: OnceLock<std::time::Instant> = OnceLock::new();
-    u64::try_from(START.get_or_init(std::time::Instant::now).elapsed().as_nanos()).unwrap_or(u64::MAX)
+    nanos(START.get_or_init(std::time::Instant::now).elapsed())
 }
 
 /// Sleeps until the moment `until`, on the clock of [`Instant`].

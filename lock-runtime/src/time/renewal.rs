@@ -10,8 +10,7 @@ use crate::time::clock::Instant;
 pub(crate) fn renewal_due(now: Instant, remaining: Duration, ttl: Duration) -> Instant {
     let due = now + remaining / 3;
     // Rounded down, so that leases granted at about the same time are renewed in one round trip.
-    let tick = u64::try_from((ttl / 64).as_nanos()).unwrap_or(u64::MAX).max(1);
-    Instant::from_nanos(due.as_nanos() / tick * tick).max(now)
+    due.on_a_tick_of(ttl / 64).max(now)
 }
 
 /// Returns the time limit of one renewal attempt.

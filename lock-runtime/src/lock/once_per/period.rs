@@ -2,6 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
+use crate::time::clock::nanos;
+
 /// A period. The periods of one length are counted in UTC, from 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Period {
@@ -52,11 +54,6 @@ impl Period {
     pub(super) fn is_in_time(self, now: Duration, took: Duration) -> bool {
         took <= self.length / 2 && now + took < self.ends()
     }
-}
-
-/// Returns a duration in nanoseconds, which suffices until the year 2554.
-fn nanos(length: Duration) -> u64 {
-    u64::try_from(length.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

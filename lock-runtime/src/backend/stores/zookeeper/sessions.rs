@@ -16,6 +16,7 @@ use crate::{
         outage::Outage,
     },
     process::Process,
+    time::clock::nanos,
 };
 
 /// The name of this kind of store, for metrics and traces.
@@ -66,8 +67,4 @@ impl link::Sessions for Sessions {
         self.timeout.store(nanos(session.timeout()), Ordering::Relaxed);
         Ok(session)
     }
-}
-
-fn nanos(length: Duration) -> u64 {
-    u64::try_from(length.as_nanos()).unwrap_or(u64::MAX)
 }

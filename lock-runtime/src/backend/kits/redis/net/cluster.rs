@@ -179,8 +179,7 @@ impl<N: Send + Sync + 'static> Cluster<N> {
             let asked = self.ask_since(member.place.doubted_at());
             timeout(LONGEST_DOUBT, asked).await.unwrap_or(Ok(()))
         } else {
-            let pause = u64::try_from(PAUSE.as_nanos()).unwrap_or(u64::MAX);
-            self.ask_since(Instant::from_nanos(Instant::now().as_nanos().saturating_sub(pause))).await
+            self.ask_since(Instant::now().saturating_sub(PAUSE)).await
         };
         match (self.at(slot), asked) {
             (Some(member), _) => Ok(Arc::clone(&member.node)),

@@ -179,7 +179,7 @@ impl Place {
 
     /// Returns when to poll again if nothing is pushed.
     pub(crate) fn next_poll(&self, now: Instant, random: u32) -> Instant {
-        self.poll_by(on_a_tick(now + self.refresh()), now, random)
+        self.poll_by((now + self.refresh()).on_a_tick_of(TICK), now, random)
     }
 
     /// Returns when to poll, at the latest when the place has to be refreshed.
@@ -216,11 +216,6 @@ impl Place {
             (None, _) => None,
         }
     }
-}
-
-fn on_a_tick(moment: Instant) -> Instant {
-    let tick = u64::try_from(TICK.as_nanos()).unwrap_or(u64::MAX);
-    Instant::from_nanos(moment.as_nanos() / tick * tick)
 }
 
 fn spread([least, most]: [Duration; 2], random: u32) -> Duration {
