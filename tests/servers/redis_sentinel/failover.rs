@@ -119,7 +119,10 @@ async fn a_replaced_primary_that_goes_on_answering_gets_no_further_call() {
     let set = RedisSet::start(Setup { down_after: DOWN_AFTER, ..Setup::default() });
     let locks = connect(&set).await;
     let held = locks.lock("held").ttl(Duration::from_secs(3)).acquire().await.unwrap();
+    // Not renewed before its release.
+    let idle = locks.lock("idle").ttl(LONG).acquire().await.unwrap();
     is_everywhere(&set, "lock:held").await;
+    is_everywhere(&set, "lock:idle").await;
     let old = set.primary_number();
     let cut_off = &set.servers[old].server;
     // The library sends no PING.
@@ -134,6 +137,8 @@ async fn a_replaced_primary_that_goes_on_answering_gets_no_further_call() {
     })
     .await;
     let before = cut_off.calls("evalsha");
+    idle.release().await.unwrap();
+    assert_eq!(set.servers[new].server.command(&["EXISTS", "lock:idle"]).int(), 0);
     for number in 0..20 {
         free(&locks, &format!("k{number}")).await.release().await.unwrap();
     }
