@@ -1,6 +1,6 @@
 //! `redis-sentinel:`, a primary with two replicas and three Sentinels, by users that have only the permissions the
 //! documentation asks for. The Sentinels do nothing by themselves: a server that is hurt stays the primary, because a
-//! case expects it back. With `LOCK_TEST_FAILOVERS`, a Sentinel is told now and then to make a replica of the servers that no
+//! case expects it back, and so it has no replicas. With `LOCK_TEST_FAILOVERS`, a Sentinel is told now and then to make a replica of the servers that no
 //! case hurts the primary. What a failover does to locks is in `tests/servers/redis_sentinel`.
 
 use std::{
@@ -97,9 +97,9 @@ impl lock_conformance::Store for Store {
         super::ALL_BUT_THE_CONNECTIONS
     }
 
-    /// Each is six processes.
+    /// Each is four processes.
     fn own_servers_at_once(&self) -> usize {
-        4
+        6
     }
 
     /// A failover takes up to two seconds, in which no lease is renewed.
@@ -109,7 +109,7 @@ impl lock_conformance::Store for Store {
 
     fn site(&self, server: Server) -> Box<dyn Site> {
         if server != Server::Shared {
-            let mut set = start(server == Server::OwnWithClock);
+            let mut set = start(0, server == Server::OwnWithClock);
             let Member { server, port } = set.servers.remove(0);
             let node = Node::behind_a_proxy(server);
             let at_proxy = set.sentinels.iter();
@@ -122,7 +122,7 @@ impl lock_conformance::Store for Store {
         }
         let mut shared = lock(&SHARED);
         let (set, _) = shared.get_or_insert_with(|| {
-            let set = Arc::new(Shared(Mutex::new(start(false))));
+            let set = Arc::new(Shared(Mutex::new(start(2, false))));
             let failovers = super::with_failovers().then(|| {
                 let set = Arc::clone(&set);
                 // The first one after a period, not before the first case.
@@ -173,7 +173,7 @@ fn ports_of_sentinels(set: &RedisSet) -> Vec<u16> {
     set.sentinels.iter().map(|one| one.port).collect()
 }
 
-fn start(with_clock: bool) -> RedisSet {
+fn start(replicas: usize, with_clock: bool) -> RedisSet {
     let user = user_of_any_prefix();
     let servers: Vec<&str> = ["--maxmemory-policy", "noeviction", "--min-replicas-to-write", "0"]
         .into_iter()
@@ -181,7 +181,13 @@ fn start(with_clock: bool) -> RedisSet {
         .collect();
     let of_sentinels = user_of_sentinels();
     let sentinels: Vec<&str> = of_sentinels.split(' ').collect();
-    RedisSet::start(Setup { servers: &servers, sentinels: &sentinels, with_clock, ..Setup::default() })
+    RedisSet::start(Setup {
+        replicas,
+        servers: &servers,
+        sentinels: &sentinels,
+        with_clock,
+        ..Setup::default()
+    })
 }
 
 /// The user of the documentation's `ACL SETUSER` for the Sentinels, word for word, as a setting of a Sentinel.
@@ -199,7 +205,7 @@ struct SentinelSite {
     sentinels: Vec<u16>,
     /// The Sentinels, which name the proxy.
     at_proxy: Vec<Translated>,
-    /// The replicas and the Sentinels of a primary that is hurt.
+    /// The Sentinels of a primary that is hurt.
     _others: Option<RedisSet>,
 }
 
