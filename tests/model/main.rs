@@ -2,7 +2,7 @@
 //!
 //! * [`queue`]: the hand-over of the Redis queue.
 //! * [`quorum`]: acquisition, fencing and extension on a quorum of independent nodes.
-//! * [`row`]: the next holder in a row of PostgreSQL, beside a user who may only read.
+//! * [`row`]: the next holder in a row of PostgreSQL, beside a user who may only read, and beside an operator.
 //!
 //! The variants `right::…` are checked in every reachable state (as far as 64-bit fingerprints distinguish states).
 //! The search asserts this, and that the events a variant is about did occur in it. The variants `mutant::…` break

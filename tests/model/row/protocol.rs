@@ -1,19 +1,24 @@
 //! The transition system: which steps are possible in each state, and what they do.
 
-use std::{
-    fmt::{self, Display},
-    sync::atomic::{AtomicUsize, Ordering::Relaxed},
-};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use stateright::{Model, Property};
 
-use super::state::{Call, Message, Phase, Place, State, name};
+use super::{
+    state::{Call, Message, Phase, Place, State},
+    step::Step,
+};
 use crate::search::Searched;
 
 /// At most one client believes that it holds, or has a transaction that is protected.
 pub(crate) const X: &str = "X: one believer";
 /// A token is larger than all tokens of earlier grants.
 pub(crate) const T: &str = "T: tokens rise";
+/// Until its holder's release or the end of its lease, no statement makes a revoked hold longer, or grants the lock to
+/// another client.
+pub(crate) const V: &str = "V: a revoked hold ends";
+/// No hold is revoked but the hold that the operator has named.
+pub(crate) const N: &str = "N: only the named hold is revoked";
 
 /// Lengths in ticks: of a lease that was asked for, of one that a release grants, of a place, and of the time in which an
 /// acquisition is executed.
@@ -43,13 +48,41 @@ pub(crate) enum Break {
     SecretOfCheckedIn,
     /// A waiter believes a version that a waiter before it may have believed.
     SeenWithoutTheClock,
+    /// A renewal does not look whether the hold is revoked.
+    RenewsRevoked,
+    /// A request of the holder does not look whether the hold is revoked.
+    GrantsRevoked,
+    /// A revocation frees the lock, although its holder may still believe that it holds the lock.
+    RevocationFrees,
+    /// A revocation reaches any hold.
+    RevokesUncompared,
+    /// A mark counts for the next hold, too.
+    MarkStays,
+}
+
+/// What the third client does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Third {
+    /// The third client makes single attempts.
+    Tries,
+    /// The third client waits.
+    Waits,
+    /// There is no third client.
+    IsAbsent,
 }
 
 #[derive(Debug)]
 pub(crate) struct Row {
-    /// Whether the third client waits, too, instead of making single attempts.
-    all_wait: bool,
+    third: Third,
+    /// Whether an operator may revoke a hold.
+    revokes: bool,
     broken: Option<Break>,
+    tally: Tally,
+}
+
+/// What has occurred so far.
+#[derive(Debug, Default)]
+struct Tally {
     expanded: AtomicUsize,
     /// Grants that were believed by a notification.
     notified: AtomicUsize,
@@ -57,59 +90,24 @@ pub(crate) struct Row {
     forged: AtomicUsize,
     /// Renewals of those.
     found_out: AtomicUsize,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Step {
-    Ask(u8),
-    Renew(u8),
-    CheckIn(u8),
-    EndTransaction,
-    Release(u8, Call),
-    Execute(Message),
-    /// The same, and the answer is lost.
-    ExecuteUnanswered(Message),
-    Arrive(Message),
-    /// The notification arrives at this client.
-    Notify {
-        client: u8,
-        secret: u8,
-        version: u8,
-    },
-    Forge {
-        client: u8,
-        secret: u8,
-        version: u8,
-    },
-    Tick,
-}
-
-impl Display for Step {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::Ask(client) => write!(f, "{} asks", name(client)),
-            Self::Renew(client) => write!(f, "{} renews", name(client)),
-            Self::CheckIn(client) => write!(f, "a transaction checks in with {}", name(client)),
-            Self::EndTransaction => f.write_str("the transaction ends"),
-            Self::Release(client, call) => write!(f, "{} ends its hold or attempt: {call:?}", name(client)),
-            Self::Execute(message) => write!(f, "the server executes {message:?}"),
-            Self::ExecuteUnanswered(message) => write!(f, "the server executes {message:?} unanswered"),
-            Self::Arrive(message) => write!(f, "{message:?} arrives"),
-            Self::Notify { client, secret, version } => {
-                write!(f, "{} is notified of version {version} by {}", name(client), name(secret))
-            }
-            Self::Forge { client, secret, version } => {
-                write!(f, "the reader notifies {} of version {version} by {}", name(client), name(secret))
-            }
-            Self::Tick => f.write_str("a tick passes"),
-        }
-    }
+    /// Renewals that were refused because the hold is revoked.
+    refused: AtomicUsize,
+    /// Requests that were refused although the client itself has the lock, because its hold is revoked.
+    asked_again: AtomicUsize,
+    /// Releases of revoked holds that grant the lock to the next holder.
+    handed_over: AtomicUsize,
+    /// Revocations that find a later hold.
+    missed: AtomicUsize,
 }
 
 impl Row {
-    pub(crate) fn new(all_wait: bool, broken: Option<Break>) -> Self {
-        let count = AtomicUsize::default;
-        Self { all_wait, broken, expanded: count(), notified: count(), forged: count(), found_out: count() }
+    pub(crate) fn new(third: Third, broken: Option<Break>) -> Self {
+        Self { third, revokes: false, broken, tally: Tally::default() }
+    }
+
+    /// Adds an operator, who revokes one hold.
+    pub(crate) fn beside_operator(self) -> Self {
+        Self { revokes: true, ..self }
     }
 
     fn breaks(&self, rule: Break) -> bool {
@@ -125,6 +123,7 @@ impl Row {
             Call::HandOver { shows_secret: !beside_free && !checked_in }
         };
         match client.phase {
+            Phase::Idle if client.asks_left == 0 => {}
             Phase::Idle => steps.push(Step::Ask(id)),
             Phase::Asking(place) => {
                 if client.asks_left > 0 && !s.has_sent(id, |call| call == Call::Acquire) {
@@ -166,16 +165,18 @@ impl Row {
 
     /// Whether the client waits, or has waited, for the lock.
     fn waits(&self, client: u8) -> bool {
-        client < 2 || self.all_wait
+        client < 2 || self.third == Third::Waits
     }
 
     fn execute(&self, s: &mut State, client: u8, call: Call, age: u8, is_answered: bool) {
         let is_held = s.holder.is_some() && s.expires > 0;
         let is_ours = s.holder == Some(client);
+        let is_revoked = is_held && is_ours && s.is_revoked;
+        let refuses = |unless| is_revoked && !self.breaks(unless);
         match call {
-            Call::Acquire if s.open.is_none() && (!is_held || is_ours) => {
+            Call::Acquire if s.open.is_none() && (!is_held || is_ours && !refuses(Break::GrantsRevoked)) => {
                 if !(is_held && is_ours) {
-                    Self::mint(s);
+                    self.mint(s);
                 }
                 (s.holder, s.expires) = (Some(client), TTL);
                 if s.next.is_some_and(|(next, _)| next == client) {
@@ -186,8 +187,10 @@ impl Row {
                     Self::believe(s, client, version, TTL.saturating_sub(age));
                 }
             }
-            // The lease has ended, and the row is locked.
-            Call::Acquire if !is_held => {}
+            // The row is locked, or the client is itself its holder.
+            Call::Acquire if !is_held || is_ours => {
+                self.tally.asked_again.fetch_add(usize::from(is_revoked), Relaxed);
+            }
             Call::Acquire => {
                 if !self.waits(client) || s.next.is_some_and(|(next, until)| next != client && until > 0) {
                     return;
@@ -207,13 +210,14 @@ impl Row {
                 s.send(Message::Placed { client, place: Place { holder, seen, sure }, age });
             }
             Call::Renew => {
-                let is_renewed = is_held && is_ours;
+                let is_renewed = is_held && is_ours && !refuses(Break::RenewsRevoked);
                 if is_renewed {
                     s.expires = TTL;
                 }
                 if let Phase::Holding { version, valid: 1.. } = s.client(client).phase {
                     if !is_renewed {
-                        self.found_out.fetch_add(1, Relaxed);
+                        let count = if is_revoked { &self.tally.refused } else { &self.tally.found_out };
+                        count.fetch_add(1, Relaxed);
                     }
                     let valid = if is_renewed { TTL - age } else { 0 };
                     s.client(client).phase = Phase::Holding { version, valid };
@@ -223,7 +227,8 @@ impl Row {
             Call::Free => {}
             Call::HandOver { shows_secret } if is_ours => match s.next.take() {
                 Some((next, 1..)) if s.expires > 0 => {
-                    Self::mint(s);
+                    self.tally.handed_over.fetch_add(usize::from(s.is_revoked), Relaxed);
+                    self.mint(s);
                     (s.holder, s.expires) = (Some(next), LEASE);
                     if shows_secret {
                         s.send(Message::Granted { secret: client, version: s.version });
@@ -244,9 +249,23 @@ impl Row {
         }
     }
 
-    fn mint(s: &mut State) {
+    fn mint(&self, s: &mut State) {
         s.clock += 1;
         s.version = s.clock.max(s.version + 1);
+        // The mark is the version of an earlier grant.
+        s.is_revoked &= self.breaks(Break::MarkStays);
+    }
+
+    /// Executes a revocation. A transaction that has checked in does not lock the row against a revocation.
+    fn revoke(&self, s: &mut State, version: u8) {
+        let Some((_, held, _)) = s.hold() else { return };
+        self.tally.missed.fetch_add(usize::from(held != version), Relaxed);
+        if held == version || self.breaks(Break::RevokesUncompared) {
+            s.is_revoked = true;
+            if self.breaks(Break::RevocationFrees) {
+                s.holder = None;
+            }
+        }
     }
 
     fn is_placed(&self, s: &mut State, client: u8, place: Place, age: u8) {
@@ -272,7 +291,7 @@ impl Row {
     fn is_notified(&self, s: &mut State, client: u8, version: u8) {
         let Phase::Asking(Some(place)) = s.client(client).phase else { unreachable!("it waits") };
         if place.sure > 0 {
-            let count = if s.holder == Some(client) { &self.notified } else { &self.forged };
+            let count = if s.holder == Some(client) { &self.tally.notified } else { &self.tally.forged };
             count.fetch_add(1, Relaxed);
             Self::believe(s, client, version, place.sure);
         }
@@ -301,7 +320,7 @@ impl Row {
                 *age = (*age + 1).min(TTL);
                 true
             }
-            Message::Statement { .. } | Message::Granted { .. } => true,
+            Message::Statement { .. } | Message::Granted { .. } | Message::Revoke { .. } => true,
         });
         s.network.sort_unstable();
         s.network.dedup();
@@ -313,11 +332,11 @@ impl Model for Row {
     type Action = Step;
 
     fn init_states(&self) -> Vec<State> {
-        vec![State::new(TTL)]
+        vec![State::new(TTL, self.third != Third::IsAbsent)]
     }
 
     fn actions(&self, s: &State, steps: &mut Vec<Step>) {
-        self.expanded.fetch_add(1, Relaxed);
+        self.tally.expanded.fetch_add(1, Relaxed);
         for id in 0..3 {
             self.steps_of(s, id, steps);
         }
@@ -332,8 +351,15 @@ impl Model for Row {
                     }
                 }
                 Message::Placed { .. } => steps.push(Step::Arrive(*message)),
+                Message::Revoke { .. } => steps.push(Step::Execute(*message)),
                 Message::Granted { .. } => {}
             }
+        }
+        if let Some((_, version, _)) = s.hold()
+            && self.revokes
+            && s.named.is_none()
+        {
+            steps.push(Step::Revoke(version));
         }
         if s.open.is_some() {
             steps.push(Step::EndTransaction);
@@ -359,6 +385,10 @@ impl Model for Row {
                 s.client(client).has_checked_in = true;
                 s.open = Some(client);
             }
+            Step::Revoke(version) => {
+                s.named = Some(version);
+                s.send(Message::Revoke { version });
+            }
             Step::EndTransaction => s.open = None,
             Step::Release(client, call) => {
                 s.client(client).phase = Phase::Ended;
@@ -376,8 +406,14 @@ impl Model for Row {
                 let is_answered = matches!(step, Step::Execute(_));
                 match message {
                     Message::Statement { client, call, age } => {
+                        // Only the release of the holder may change a revoked hold.
+                        let is_release = matches!(call, Call::Free | Call::HandOver { .. });
+                        let must_stay = s.is_revoked && !(is_release && s.holder == Some(client));
+                        let before = s.hold();
                         self.execute(&mut s, client, call, age, is_answered);
+                        s.touched |= must_stay && before.is_some() && s.hold() != before;
                     }
+                    Message::Revoke { version } => self.revoke(&mut s, version),
                     Message::Placed { client, place, age } => self.is_placed(&mut s, client, place, age),
                     Message::Granted { .. } => unreachable!("see `Step::Notify`"),
                 }
@@ -397,26 +433,42 @@ impl Model for Row {
         vec![
             Property::always(X, |_, s: &State| s.believers() <= 1),
             Property::always(T, |_, s: &State| !s.fell),
+            Property::always(V, |_, s: &State| !s.touched),
+            Property::always(N, |_, s: &State| !s.is_revoked || s.named == Some(s.version)),
         ]
     }
 }
 
 impl Searched for Row {
     fn expanded(&self) -> usize {
-        self.expanded.load(Relaxed)
+        self.tally.expanded.load(Relaxed)
     }
 
     fn figures(&self) -> String {
-        let [notified, forged, found_out] =
-            [&self.notified, &self.forged, &self.found_out].map(|count| count.load(Relaxed));
-        format!("grants by a notification: {notified}, and {forged} that were forged; {found_out} found out")
+        let Tally { notified, forged, found_out, refused, asked_again, .. } = &self.tally;
+        let [notified, forged, found_out, refused, asked_again] =
+            [notified, forged, found_out, refused, asked_again].map(|count| count.load(Relaxed));
+        format!(
+            "grants by a notification: {notified}, and {forged} that were forged; {found_out} found out; \
+             {refused} renewals and {asked_again} requests for a revoked hold"
+        )
     }
 
     fn must_occur(&self) -> Vec<(&'static str, usize)> {
-        vec![
-            ("grant by a notification", self.notified.load(Relaxed)),
-            ("forged grant that is believed", self.forged.load(Relaxed)),
-            ("forged grant that its renewal finds out", self.found_out.load(Relaxed)),
+        let Tally { notified, forged, found_out, refused, asked_again, handed_over, missed, .. } =
+            &self.tally;
+        [
+            (true, "grant by a notification", notified),
+            (true, "forged grant that is believed", forged),
+            (true, "forged grant that its renewal finds out", found_out),
+            (self.revokes, "refused renewal of a revoked hold", refused),
+            (self.revokes, "request of a client whose own hold is revoked", asked_again),
+            (self.revokes, "release of a revoked hold that grants the lock", handed_over),
+            (self.revokes, "revocation that finds a later hold", missed),
         ]
+        .into_iter()
+        .filter(|(must, _, _)| *must)
+        .map(|(_, what, count)| (what, count.load(Relaxed)))
+        .collect()
     }
 }

@@ -8,6 +8,8 @@ pub(crate) struct State {
     pub(crate) version: u8,
     /// Ticks until the holder's lease ends.
     pub(crate) expires: u8,
+    /// Whether the row's `revoked` is the version of the last grant, so that this grant is marked.
+    pub(crate) is_revoked: bool,
     /// The next holder, and the ticks until its place ends.
     pub(crate) next: Option<(u8, u8)>,
     /// The client whose transaction has checked in, and is open.
@@ -18,10 +20,14 @@ pub(crate) struct State {
     pub(crate) network: Vec<Message>,
     /// The secrets that the reader knows, one bit for each client.
     pub(crate) known: u8,
+    /// The version that the operator has named in the revocation; 0 for a version before the row's.
+    pub(crate) named: Option<u8>,
     /// The largest token of a grant that was believed.
     pub(crate) top: u8,
     /// Whether a token was not larger than all before.
     pub(crate) fell: bool,
+    /// Whether a statement made a revoked hold longer, or took the lock from the holder of a revoked hold.
+    pub(crate) touched: bool,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq)]
@@ -64,6 +70,8 @@ pub(crate) enum Message {
     Placed { client: u8, place: Place, age: u8 },
     /// A notification with the secret of this client.
     Granted { secret: u8, version: u8 },
+    /// The statement of the operator.
+    Revoke { version: u8 },
 }
 
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,7 +88,7 @@ pub(crate) enum Call {
 
 impl State {
     /// The first client holds the lock.
-    pub(crate) fn new(ttl: u8) -> Self {
+    pub(crate) fn new(ttl: u8, has_third: bool) -> Self {
         let client = |phase, asks_left| Client {
             phase,
             has_renewed: false,
@@ -93,14 +101,17 @@ impl State {
             holder: Some(0),
             version: 1,
             expires: ttl,
+            is_revoked: false,
             next: None,
             open: None,
             clock: 1,
-            clients: vec![holder, client(Phase::Idle, 2), client(Phase::Idle, 1)],
+            clients: vec![holder, client(Phase::Idle, 2), client(Phase::Idle, u8::from(has_third))],
             network: Vec::new(),
             known: 0,
+            named: None,
             top: 1,
             fell: false,
+            touched: false,
         }
     }
 
@@ -122,7 +133,7 @@ impl State {
         let network = self.network.iter().copied().filter(|message| match *message {
             Message::Statement { client, call: Call::Free | Call::HandOver { .. }, .. } => may_come(client),
             Message::Statement { client, call: Call::Renew, .. } => !ended(client),
-            Message::Statement { call: Call::Acquire, .. } => true,
+            Message::Statement { call: Call::Acquire, .. } | Message::Revoke { .. } => true,
             Message::Placed { client, .. } => asks(client),
             Message::Granted { secret, .. } => {
                 waits_for(secret)
@@ -132,6 +143,13 @@ impl State {
             }
         });
         self.network = network.collect();
+        self.named = self.named.map(|named| if named < self.version { 0 } else { named });
+    }
+
+    /// The holder, the version and the rest of the lease, while the lock is held.
+    pub(crate) fn hold(&self) -> Option<(u8, u8, u8)> {
+        let holder = self.holder.filter(|_| self.expires > 0);
+        holder.map(|holder| (holder, self.version, self.expires))
     }
 
     pub(crate) fn client(&mut self, id: u8) -> &mut Client {
@@ -172,6 +190,9 @@ impl Display for State {
         match self.holder {
             Some(holder) => write!(f, "[{}:{} for {}", name(holder), self.version, self.expires)?,
             None => write!(f, "[free after {}", self.version)?,
+        }
+        if self.is_revoked {
+            f.write_str(", revoked")?;
         }
         if let Some((next, until)) = self.next {
             write!(f, ", then {} for {until}", name(next))?;
