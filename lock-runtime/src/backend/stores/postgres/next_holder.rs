@@ -32,7 +32,9 @@
 //!   waiter's place, and not later than the server's clock, then even a forged version is larger than all earlier
 //!   tokens and smaller than all later tokens. A version that is only larger than the version in the row would
 //!   not do: an earlier waiter, which has left its place since, may have relied on a forged grant, whose version is in
-//!   no row.
+//!   no row. This does not hold beside an operator who ends the grant of the next holder **by force** before the next
+//!   holder knows of its grant: until `sure` has passed, a version that a reader forges may then be as large as the token
+//!   of a later holder.
 
 use std::{str::FromStr, time::Duration};
 
