@@ -6,7 +6,8 @@ use lock_runtime::{LockErrorKind, LockGuard, LockManager};
 
 use super::{LONG, free};
 use crate::support::{
-    redis_sentinel::{RedisSet, Setup},
+    proxy::{Flow, Proxy, Upstream, Way},
+    redis_sentinel::{self, Member, RedisSet, Setup, Translated},
     resp::Value,
     until,
 };
@@ -91,25 +92,30 @@ async fn a_server_without_sentinels_has_replicas_as_well() {
 /// A waiter has been handed the lock, and no server is the primary that could confirm it.
 #[tokio::test]
 async fn a_confirmation_that_finds_no_primary_is_an_outage_and_no_contention() {
-    let mut set = RedisSet::start(Setup::default());
-    let (ours, limit) = (connect(&set, 0).await, Duration::from_millis(500));
-    let url = set.url("", "?min_replicas=1&response_timeout=500ms");
-    let theirs = LockManager::connect(&url).await.unwrap();
+    let set = RedisSet::start(Setup::default());
+    let primary = &set.servers[0];
+    let proxy = Proxy::start(Upstream::Unix(primary.server.socket().into()));
+    let at_proxy = |sentinel: &Member| Translated::start(sentinel.port, primary.port, proxy.address().port());
+    let sentinels: Vec<_> = set.sentinels.iter().map(at_proxy).collect();
+    let rest = "?min_replicas=1&response_timeout=20s";
+    let url = redis_sentinel::url(sentinels.iter().map(Translated::port), "", rest);
+    let (ours, theirs) = (connect(&set, 0).await, LockManager::connect(&url).await.unwrap());
     let held = free(&ours, "k").await;
     let waiting = {
-        let lock = theirs.lock("k").wait(10 * limit);
+        let lock = theirs.lock("k").wait(Duration::from_secs(4));
         tokio::spawn(async move { lock.acquire().await.unwrap_err() })
     };
     super::is_everywhere(&set, "lock:{lock:k}:~1:queue").await;
-    pause_replicas(&set);
+    // The message arrives, and the confirmation is sent. It reaches the server when that is a replica.
+    proxy.set(Way::ToServer, Flow::Hold);
     held.release().await.unwrap();
-    tokio::time::sleep(limit / 5).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
     let other = set.servers[1].port.to_string();
-    set.servers[0].server.command(&["REPLICAOF", "127.0.0.1", &other]);
+    primary.server.command(&["REPLICAOF", "127.0.0.1", &other]);
+    proxy.set(Way::ToServer, Flow::Pass);
     let error = waiting.await.unwrap();
     assert!(error.kind() == LockErrorKind::Backend && error.is_retryable(), "{error}");
     assert!(error.to_string().contains("replica"), "{error}");
-    resume_replicas(&mut set);
 }
 
 #[tokio::test]

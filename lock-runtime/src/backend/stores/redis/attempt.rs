@@ -415,9 +415,8 @@ impl<'a> Attempt<'a> {
                 answer => return answer,
             };
             let Some(pause) = self.route.again_with_one_key_after(&failure) else { return Err(failure) };
-            if !self.route.is_on_its_way(&failure) {
-                self.request.progress.failed(&failure.clone().into_error());
-            }
+            // The lock is held by this attempt, so the end of the wait would be no contention.
+            self.request.progress.failed(&failure.clone().into_error());
             clock::sleep_until(Instant::now() + pause).await;
             match &self.route.node().await?.replicas {
                 Some(others) => replicas = Arc::clone(others),
