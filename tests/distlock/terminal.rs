@@ -64,7 +64,8 @@ fn killed_keeper(store: &'static dyn Store) {
 fn keys(store: &'static dyn Store) {
     let site = store.site(Server::Shared);
     // The outer shell gets Ctrl-C, too, because distlock is in its group.
-    let script = "trap : INT; $D run $K -- sh -c 'read line; trap \"echo interrupted; exit 9\" INT; echo read $line; while :; do sleep 0.05; done'; echo status $?";
+    // The command makes no process: a shell that has made one by `vfork` does not stop if the child was stopped first.
+    let script = "trap : INT; $D run $K -- sh -c 'read line; trap \"echo interrupted; exit 9\" INT; echo read $line; while :; do :; done'; echo status $?";
     let mut running = in_terminal(&site.url(), script);
     let mut keys = running.stdin();
     keys.write_all(b"typed\n").unwrap();
