@@ -147,7 +147,8 @@ impl Case {
         let has_its_own = self.server() != Server::Shared;
         Demand {
             own_server: has_its_own.then(|| (store.name(), store.own_servers_at_once())),
-            is_busy: self.is_busy,
+            // Most of such a case is waiting where sessions have to be resumed or to end.
+            is_busy: self.is_busy && store.capabilities().session_timeout().is_none(),
         }
     }
 

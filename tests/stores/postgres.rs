@@ -158,7 +158,7 @@ impl lock_conformance::Store for Store {
 
     /// Each connection costs the server a process, and when a fault ends, many begin and end.
     fn own_servers_at_once(&self) -> usize {
-        3
+        4
     }
 
     fn finish(&self) {
