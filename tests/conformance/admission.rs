@@ -21,7 +21,7 @@ const FOR_EACH_CORE: usize = 6;
 /// How many more of them run while the processors are idle.
 const MORE_FOR_EACH_CORE: usize = 6;
 /// The same in the brief run, which has to be short: in the others, a case that fails for want of a processor costs more.
-const MORE_IN_BRIEF: usize = 10;
+const MORE_IN_BRIEF: usize = 18;
 
 /// Time after which one more case may run, if the processors were idle for long enough of it.
 const STEP: Duration = Duration::from_millis(50);
