@@ -1,7 +1,7 @@
 //! Models of the protocols, searched exhaustively.
 //!
 //! * [`queue`]: the hand-over of the Redis queue.
-//! * [`quorum`]: acquisition, fencing and extension on a quorum of independent nodes.
+//! * [`quorum`]: acquisition, fencing, extension and revocation on a quorum of independent nodes.
 //! * [`row`]: the next holder in a row of PostgreSQL, beside a user who may only read, and beside an operator.
 //!
 //! The variants `right::…` are checked in every reachable state (as far as 64-bit fingerprints distinguish states).

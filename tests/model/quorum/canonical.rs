@@ -24,8 +24,11 @@ impl Redlock {
             (phase == Phase::Asking, phase == Phase::Writing, s.client(id).extending.is_some());
         let may_extend = s.client(id).extensions_left > 0 && phase == Phase::Holding;
         let compares = !self.variant.breaks(Break::WriteBackUncompared);
+        let marks_owner = !self.variant.breaks(Break::MarkUncompared);
+        let is_revoked = s.client(id).revoked;
+        let will_extend = may_extend || (asks || writes) && self.variant.extensions > 0;
         for node in &mut s.nodes {
-            let holds = node.holder == Some(id);
+            let (holds, is_marked) = (node.holder == Some(id), node.marked);
             let link = node.link_mut(id);
             if !asks {
                 link.answer = 0;
@@ -41,16 +44,26 @@ impl Redlock {
             if compares && link.write_back == Request::Sent && !holds && !comes {
                 link.write_back = Request::Unsent;
             }
+            link.mark = match link.mark {
+                Request::Sent if marks_owner && !holds && !comes && !will_extend => Request::Unsent,
+                Request::Done if !(holds && is_marked) && (is_revoked || !will_extend) => Request::Unsent,
+                mark => mark,
+            };
         }
         let late = s.links(id).any(|link| link.acquisitions > 0);
-        let sends_token = s.links(id).any(|link| (link.write_back, link.extension) != <_>::default());
+        let sends_token =
+            s.links(id).any(|link| (link.write_back, link.extension, link.mark) != <_>::default());
         let client = s.client_mut(id);
         if !late {
             client.proposal = 0;
         }
         if matches!(phase, Phase::Holding | Phase::Ended) {
-            (client.floor, client.age) = (0, 0);
+            client.floor = 0;
+            if !(late && self.variant.limited) {
+                client.age = 0;
+            }
         }
+        client.revoked &= will_extend;
         if phase == Phase::Ended {
             (client.valid, client.extensions_left, client.extending) = (0, 0, None);
             if !client.granted && !sends_token {

@@ -98,10 +98,10 @@ impl Redlock {
     }
 
     pub(crate) fn send_extension(s: &mut State, id: u8) {
-        let newest = s.newest_but(id);
+        let (newest, revoked) = (s.newest_but(id), s.client(id).revoked);
         s.links_mut(id).for_each(|link| link.extension = Request::Sent);
         let client = s.client_mut(id);
-        client.extending = Some(Extending { age: 0, newest });
+        client.extending = Some(Extending { age: 0, newest, revoked });
         client.extensions_left -= 1;
         client.fresh = true;
     }
@@ -117,10 +117,22 @@ impl Redlock {
         self.tally.extended.fetch_add(1, Relaxed);
         let Client { fresh, token, .. } = *s.client(id);
         s.violations.outlived |= fresh && extending.newest > token;
+        s.violations.revived |= extending.revoked;
         let client = s.client_mut(id);
         client.valid = client.valid.max(lease - extending.age);
         client.known |= fresh;
         client.extending = None;
+    }
+
+    /// The success of a revocation, once a majority has marked the hold.
+    pub(crate) fn count_marks(&self, s: &mut State, id: u8) {
+        let needed =
+            if self.variant.breaks(Break::RevokedByOne) { 1 } else { Variant::majority(self.variant.nodes) };
+        if s.links(id).filter(|link| link.mark == Request::Done).count() >= needed {
+            let client = s.client_mut(id);
+            client.revoked = true;
+            self.tally.revoked.fetch_add(usize::from(client.phase == Phase::Holding), Relaxed);
+        }
     }
 
     /// Length of a lease; 0 where none is counted.
@@ -131,6 +143,12 @@ impl Redlock {
     /// A tick of a client's clock. A validity that has ended does not come back.
     pub(crate) fn tick_of_client(&self, s: &mut State, id: u8) {
         let (lease, revives) = (self.lease(), self.variant.breaks(Break::LateExtensionRevives));
+        if s.client(id).phase != Phase::Idle {
+            s.client_mut(id).age = lease.min(s.client(id).age + 1);
+            if self.variant.limited && s.client(id).age == lease {
+                s.links_mut(id).for_each(|link| link.acquisitions = 0);
+            }
+        }
         let client = s.client_mut(id);
         if let Some(extending) = &mut client.extending {
             extending.age += 1;
@@ -140,7 +158,6 @@ impl Redlock {
         }
         match client.phase {
             Phase::Asking | Phase::Writing => {
-                client.age = lease.min(client.age + 1);
                 if client.age == lease && !self.variant.breaks(Break::ValidityFromReply) {
                     client.phase = Phase::Ended;
                 }

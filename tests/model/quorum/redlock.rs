@@ -37,6 +37,10 @@ pub(crate) struct Tally {
     pub(crate) extended: AtomicUsize,
     /// Tenures that an extension began.
     rejoined: AtomicUsize,
+    /// Holds that were revoked while their client believed in them.
+    pub(crate) revoked: AtomicUsize,
+    /// Extensions of a revoked hold that a mark has refused.
+    refused: AtomicUsize,
     /// Faults of nodes.
     faults: AtomicUsize,
 }
@@ -84,6 +88,9 @@ impl Redlock {
             }
             if link.extension != Request::Unsent {
                 steps.push(Step::Extend { client: id, node });
+            }
+            if link.mark == Request::Sent {
+                steps.push(Step::Mark { client: id, node });
             }
         }
         match client.phase {
@@ -139,21 +146,40 @@ impl Redlock {
         let (awaits, token) = (s.client(id).extending.is_some(), s.client(id).token);
         let node = &mut s.nodes[node];
         let joins = node.holder.is_none();
+        let is_refused = node.holder == Some(id) && node.marked;
         let done = self.extend(node, id, token);
         self.tally.rejoined.fetch_add(usize::from(joins && done), Relaxed);
         if done && awaits {
             node.link_mut(id).extension = Request::Done;
             self.count_extensions(s, id);
         }
+        if is_refused && s.client(id).extending.is_some_and(|extending| extending.revoked) {
+            self.tally.refused.fetch_add(1, Relaxed);
+        }
+    }
+
+    fn execute_mark(&self, s: &mut State, id: u8, node: usize) {
+        let token = s.client(id).token;
+        let node = &mut s.nodes[node];
+        if self.revoke(node, id, token) {
+            node.link_mut(id).mark = Request::Done;
+            self.count_marks(s, id);
+        }
     }
 
     fn fault(&self, s: &mut State, node: usize) {
         self.tally.faults.fetch_add(1, Relaxed);
         s.faults_left -= 1;
+        if self.variant.fault != Fault::Jump {
+            s.nodes[node].lose_marks();
+            s.nodes[node].wait = self.variant.wait;
+        }
         match self.variant.fault {
-            Fault::Jump => s.nodes[node].remove_holder(),
+            Fault::Jump => self.remove_holder(&mut s.nodes[node]),
+            Fault::OlderData => {}
             Fault::Loss => {
-                s.nodes[node].lose_data(self.variant.wait);
+                self.remove_holder(&mut s.nodes[node]);
+                s.nodes[node].counter = 0;
                 if self.variant.healing {
                     s.clients.iter_mut().for_each(|client| (client.fresh, client.known) = (false, false));
                 }
@@ -167,7 +193,7 @@ impl Redlock {
             if node.px > 0 {
                 node.px -= 1;
                 if node.px == 0 {
-                    node.remove_holder();
+                    self.remove_holder(node);
                 }
             }
         }
@@ -202,6 +228,7 @@ impl Model for Redlock {
             valid: 0,
             extensions_left: 0,
             extending: None,
+            revoked: false,
             fresh: false,
             known: false,
         };
@@ -209,6 +236,7 @@ impl Model for Redlock {
         let node = |number: usize, counters: &[u8]| Node {
             holder: None,
             fence: 0,
+            marked: false,
             counter: counters.get(number).copied().unwrap_or(0),
             px: 0,
             wait: 0,
@@ -219,6 +247,7 @@ impl Model for Redlock {
             nodes: (0..self.variant.nodes).map(|number| node(number, counters)).collect(),
             clients: vec![client.clone(); usize::from(self.variant.clients)],
             faults_left: self.variant.faults,
+            revocations_left: self.variant.revocations,
             now: 0,
             violations: Violations::default(),
         };
@@ -243,9 +272,13 @@ impl Model for Redlock {
                 match self.variant.fault {
                     Fault::Loss => steps.push(Step::LoseData(number)),
                     Fault::Jump if node.holder.is_some() => steps.push(Step::Jump(number)),
-                    Fault::Jump => {}
+                    Fault::OlderData if node.marked => steps.push(Step::LoseMark(number)),
+                    Fault::Jump | Fault::OlderData => {}
                 }
             }
+        }
+        if s.revocations_left > 0 {
+            steps.extend((0..self.variant.clients).filter(|id| s.shows_hold_of(*id)).map(Step::Revoke));
         }
         if self.time_goes_on(s) {
             steps.push(Step::Tick);
@@ -271,8 +304,15 @@ impl Model for Redlock {
             Step::SendExtension(client) => Self::send_extension(&mut s, client),
             Step::Extend { client, node } => self.execute_extension(&mut s, client, node),
             Step::Release(client) => s.client_mut(client).phase = Phase::Ended,
-            Step::Remove(node) => s.nodes[node].remove_holder(),
-            Step::LoseData(node) | Step::Jump(node) => self.fault(&mut s, node),
+            Step::Revoke(client) => {
+                s.revocations_left -= 1;
+                s.links_mut(client)
+                    .filter(|link| link.mark == Request::Unsent)
+                    .for_each(|link| link.mark = Request::Sent);
+            }
+            Step::Mark { client, node } => self.execute_mark(&mut s, client, node),
+            Step::Remove(node) => self.remove_holder(&mut s.nodes[node]),
+            Step::LoseData(node) | Step::Jump(node) | Step::LoseMark(node) => self.fault(&mut s, node),
             Step::Tick => self.tick(&mut s),
         }
         Some(self.canonical(s))
@@ -305,6 +345,12 @@ impl Searched for Redlock {
             (true, "grant after a write-back", count(&tally.written_back)),
             (variant.extensions > 0, "extension", count(&tally.extended)),
             (variant.extensions > 0, "node that an extension re-joined", count(&tally.rejoined)),
+            (variant.revocations > 0, "revocation of a believed hold", count(&tally.revoked)),
+            (
+                variant.revocations > 0 && variant.extensions > 0,
+                "extension that a mark refused",
+                count(&tally.refused),
+            ),
             (variant.faults > 0, "fault", count(&tally.faults)),
         ]
         .into_iter()

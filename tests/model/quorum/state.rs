@@ -10,8 +10,10 @@ pub(crate) const CLIENTS: usize = 3;
 pub(crate) struct Node {
     /// The owner in the holder's key. Each client makes one attempt, so a client is an owner.
     pub(crate) holder: Option<u8>,
-    /// The token of the present tenure or, without a holder, of the last one: the marker.
+    /// The token of the tenure; 0 without a holder.
     pub(crate) fence: u8,
+    /// Whether the holder's key has the mark of a revocation.
+    pub(crate) marked: bool,
     /// The largest token that was minted or written here.
     pub(crate) counter: u8,
     /// Ticks until the holder's key expires; counted only where leases are.
@@ -32,6 +34,8 @@ pub(crate) struct Link {
     pub(crate) answer: u8,
     pub(crate) write_back: Request,
     pub(crate) extension: Request,
+    /// An operator's order to mark the client's hold.
+    pub(crate) mark: Request,
 }
 
 /// A request that may be executed at any time after it was sent, and again.
@@ -40,7 +44,7 @@ pub(crate) enum Request {
     #[default]
     Unsent,
     Sent,
-    /// Executed with success, and the client counts it.
+    /// Executed with success, and its sender counts it.
     Done,
 }
 
@@ -58,6 +62,7 @@ pub(crate) enum Phase {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(crate) struct Client {
     pub(crate) phase: Phase,
     /// The proposed token.
@@ -74,6 +79,8 @@ pub(crate) struct Client {
     pub(crate) valid: u8,
     pub(crate) extensions_left: u8,
     pub(crate) extending: Option<Extending>,
+    /// Whether a majority of the nodes has marked the hold. Known to the operator.
+    pub(crate) revoked: bool,
     /// Whether no node has lost data since the client sent its acquisition or last extension. Known to the model alone.
     pub(crate) fresh: bool,
     /// Whether the token was granted, and confirmed since the last loss if that voids promises. Known to the model alone.
@@ -87,10 +94,13 @@ pub(crate) struct Extending {
     pub(crate) age: u8,
     /// The largest token of another client's grant before it was sent. Known to the model alone.
     pub(crate) newest: u8,
+    /// Whether the hold was revoked before it was sent. Known to the model alone.
+    pub(crate) revoked: bool,
 }
 
 /// Effects of a transition that must never happen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[expect(clippy::struct_excessive_bools, reason = "a step may violate several properties")]
 pub(crate) struct Violations {
     /// Two grants have one token.
     pub(crate) twin: bool,
@@ -98,6 +108,8 @@ pub(crate) struct Violations {
     pub(crate) fell: bool,
     /// A hold was extended by a request that was sent after a newer grant.
     pub(crate) outlived: bool,
+    /// A hold was extended by a request that was sent after a majority had marked it.
+    pub(crate) revived: bool,
 }
 
 impl Violations {
@@ -111,6 +123,7 @@ pub(crate) struct State {
     pub(crate) nodes: Vec<Node>,
     pub(crate) clients: Vec<Client>,
     pub(crate) faults_left: u8,
+    pub(crate) revocations_left: u8,
     /// Ticks since the beginning; counted only where tokens have a time floor.
     pub(crate) now: u8,
     pub(crate) violations: Violations,
@@ -139,6 +152,12 @@ impl State {
         others.map(|(_, other)| other.token).max().unwrap_or(0)
     }
 
+    /// Whether a node shows this client's hold with its token, so that an operator can name it.
+    pub(crate) fn shows_hold_of(&self, id: u8) -> bool {
+        let token = self.client(id).token;
+        token > 0 && self.nodes.iter().any(|node| node.holder == Some(id) && node.fence == token)
+    }
+
     /// Number of clients that believe they hold the lock.
     pub(crate) fn believers(&self) -> usize {
         self.clients.iter().filter(|client| client.phase == Phase::Holding && client.valid > 0).count()
@@ -154,14 +173,19 @@ impl Node {
         &mut self.links[usize::from(client)]
     }
 
-    pub(crate) fn remove_holder(&mut self) {
-        (self.holder, self.px) = (None, 0);
+    /// The order to mark a hold may come again after a restart that lost the mark.
+    pub(crate) fn lose_marks(&mut self) {
+        self.marked = false;
+        for link in &mut self.links {
+            if link.mark == Request::Done {
+                link.mark = Request::Sent;
+            }
+        }
     }
 
-    /// A restart without data.
-    pub(crate) fn lose_data(&mut self, wait: u8) {
-        self.remove_holder();
-        (self.fence, self.counter, self.wait) = (0, 0, wait);
+    /// Whether the holder's key has a mark that was meant for another owner.
+    pub(crate) fn is_marked_by_mistake(&self) -> bool {
+        self.marked && self.holder.is_some_and(|holder| self.link(holder).mark != Request::Done)
     }
 }
 
@@ -174,8 +198,10 @@ impl Display for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.holder {
             Some(owner) => write!(f, "{}:{}", name(owner), self.fence)?,
-            None if self.fence > 0 => write!(f, "free after {}", self.fence)?,
             None => f.write_str("free")?,
+        }
+        if self.marked {
+            f.write_str(" revoked")?;
         }
         if self.px > 0 {
             write!(f, " for {}", self.px)?;
@@ -195,6 +221,9 @@ impl Display for Client {
         }
         if self.valid > 0 {
             write!(f, " for {}", self.valid)?;
+        }
+        if self.revoked {
+            f.write_str(", revoked")?;
         }
         Ok(())
     }

@@ -38,6 +38,13 @@ pub(crate) enum Step {
         client: u8,
         node: usize,
     },
+    /// An operator sends the order to mark the client's hold to all nodes.
+    Revoke(u8),
+    /// A node executes the order to mark the client's hold, and the answer arrives.
+    Mark {
+        client: u8,
+        node: usize,
+    },
     /// The client ends its attempt or its hold, and sends the release.
     Release(u8),
     /// The holder's key expires, or a release is executed.
@@ -46,6 +53,8 @@ pub(crate) enum Step {
     LoseData(usize),
     /// The node's clock jumps, and the holder's key expires.
     Jump(usize),
+    /// The node restarts with older data, from before the mark.
+    LoseMark(usize),
     Tick,
 }
 
@@ -75,10 +84,13 @@ impl Display for Step {
             Self::Extend { client, node } => {
                 write!(f, "node {node} executes the extension of {}", name(client))
             }
+            Self::Revoke(client) => write!(f, "an operator revokes the hold of {}", name(client)),
+            Self::Mark { client, node } => write!(f, "node {node} marks the hold of {}", name(client)),
             Self::Release(client) => write!(f, "{} ends its attempt and sends the release", name(client)),
             Self::Remove(node) => write!(f, "node {node} removes its holder"),
             Self::LoseData(node) => write!(f, "node {node} restarts without data"),
             Self::Jump(node) => write!(f, "the clock of node {node} jumps"),
+            Self::LoseMark(node) => write!(f, "node {node} restarts with older data, without the mark"),
             Self::Tick => f.write_str("a tick passes"),
         }
     }

@@ -14,8 +14,12 @@ pub(crate) struct Variant {
     pub(crate) proposals: &'static [u8],
     /// Number of times an acquisition may be executed on each node.
     pub(crate) executions: u8,
+    /// Whether no acquisition is executed a lease after it was sent, or later.
+    pub(crate) limited: bool,
     /// Number of extensions of each hold.
     pub(crate) extensions: u8,
+    /// Number of holds that an operator may revoke.
+    pub(crate) revocations: u8,
     /// Length of a lease in ticks; without one a holder may vanish at any moment.
     pub(crate) lease: Option<u8>,
     /// A node mints no token below its time.
@@ -40,7 +44,9 @@ impl Variant {
             counters: &[&[]],
             proposals: &[0],
             executions: 1,
+            limited: false,
             extensions: 0,
+            revocations: 0,
             lease: None,
             floor: None,
             faults: 0,
@@ -71,8 +77,16 @@ impl Variant {
         Self { executions, ..self }
     }
 
+    pub(crate) fn limited(self) -> Self {
+        Self { limited: true, ..self }
+    }
+
     pub(crate) fn extensions(self, extensions: u8) -> Self {
         Self { extensions, ..self }
+    }
+
+    pub(crate) fn revocations(self, revocations: u8) -> Self {
+        Self { revocations, ..self }
     }
 
     pub(crate) fn lease(self, ticks: u8) -> Self {
@@ -96,6 +110,11 @@ impl Variant {
     /// The clock of one node jumps once.
     pub(crate) fn jump(self) -> Self {
         Self { faults: 1, fault: Fault::Jump, ..self }
+    }
+
+    /// A node loses a mark, and nothing else; it votes again after `wait` ticks.
+    pub(crate) fn older_data(self, wait: u8) -> Self {
+        Self { faults: 1, fault: Fault::OlderData, wait, ..self }
     }
 
     pub(crate) fn healing(self) -> Self {
@@ -143,6 +162,8 @@ pub(crate) enum Fault {
     Loss,
     /// The clock jumps forward, and the lease ends.
     Jump,
+    /// A restart with data from before a mark.
+    OlderData,
 }
 
 /// A broken rule: the behaviour of a plausible wrong protocol.
@@ -166,6 +187,8 @@ pub(crate) enum Break {
     RejoinWithoutRaise,
     /// An extension compares the owner where a holder is, and does not raise the counter there.
     ExtensionOnlyCompares,
+    /// An extension compares the owner where a holder is, and not the token of its tenure.
+    ExtensionByOwner,
     /// An extension re-joins whatever token was granted last.
     RejoinWithoutCheck,
     /// An extension re-joins a node that does not vote yet after a loss.
@@ -176,4 +199,16 @@ pub(crate) enum Break {
     ValidityFromReply,
     /// The quorum is a majority of the nodes that answered.
     QuorumOfReachable,
+    /// An extension does not look at the mark.
+    ExtensionOfMarked,
+    /// A mark reaches any holder.
+    MarkUncompared,
+    /// A mark is kept beside the holder's key, and outlives it.
+    MarkOutlivesHold,
+    /// A mark frees the node, although the holder may still believe that it holds the lock.
+    MarkFrees,
+    /// A node that marks a hold does not raise its counter.
+    MarkWithoutRaise,
+    /// A hold counts as revoked once one node has marked it.
+    RevokedByOne,
 }

@@ -3,7 +3,7 @@
 use libtest_mimic::Trial;
 
 use super::{
-    properties::{E, T1, T2, X},
+    properties::{E, M, T1, T2, V, X},
     redlock::Redlock,
     variant::{Break, Floor, Form, Variant},
 };
@@ -42,6 +42,11 @@ fn two_rounds(name: &'static str) -> Variant {
     Variant::new(name, Form::TwoRounds, 3, 2)
 }
 
+/// One client, because the end of a revoked hold concerns no other.
+fn revoked(name: &'static str) -> Variant {
+    one_round(name).clients(1).counters(UNEQUAL).extensions(2).revocations(1)
+}
+
 /// The protocol as designed. Each is searched to the end.
 fn right() -> Vec<Variant> {
     vec![
@@ -69,6 +74,14 @@ fn right() -> Vec<Variant> {
         one_round("leases_and_two_losses").lease(2).losses(2, 2).healing(),
         one_round("leases_that_are_extended").lease(2).loss(2).extensions(1).healing(),
         two_rounds("leases_in_two_rounds").lease(2).loss(2).healing(),
+        one_round("revoked").lease(2).revocations(1),
+        revoked("revoked_beside_a_loss").lease(2).loss(2),
+        // The scripts as they are, if no acquisition is late enough to bring back a hold.
+        revoked("revoked_and_extended_by_owner_within_the_limit")
+            .lease(2)
+            .limited()
+            .extensions(3)
+            .breaking(&[Break::ExtensionByOwner]),
     ]
 }
 
@@ -116,7 +129,7 @@ fn mutants() -> Vec<(Variant, &'static str, usize)> {
             11,
         ),
         (one_round("rejoined_without_check").extensions(1).breaking(&[Break::RejoinWithoutCheck]), E, 14),
-        (one_round("rejoined_after_the_loss_of_a_marker").loss(0).extensions(1), E, 14),
+        (one_round("rejoined_after_the_loss_of_a_counter").loss(0).extensions(1), E, 14),
         (
             one_round("rejoined_without_raise")
                 .loss(0)
@@ -150,6 +163,24 @@ fn mutants() -> Vec<(Variant, &'static str, usize)> {
             X,
             14,
         ),
+        (one_round("extension_by_owner").extensions(1).breaking(&[Break::ExtensionByOwner]), E, 16),
+        (revoked("revoked_and_extended_by_owner").breaking(&[Break::ExtensionByOwner]), V, 14),
+        (revoked("extension_of_a_marked_hold").breaking(&[Break::ExtensionOfMarked]), V, 10),
+        (revoked("mark_without_a_raise").breaking(&[Break::MarkWithoutRaise]), V, 11),
+        (revoked("revoked_by_one_node").breaking(&[Break::RevokedByOne]), V, 9),
+        (one_round("mark_without_compare").revocations(1).breaking(&[Break::MarkUncompared]), M, 8),
+        (one_round("mark_that_outlives_its_hold").revocations(1).breaking(&[Break::MarkOutlivesHold]), M, 9),
+        (leased("mark_that_frees").revocations(1).breaking(&[Break::MarkFrees]), X, 11),
+        (revoked("mark_lost_and_wait_shorter_than_a_lease").lease(2).loss(1), V, 12),
+        (
+            revoked("mark_lost_and_rejoined_before_the_wait_is_over")
+                .lease(2)
+                .loss(2)
+                .breaking(&[Break::RejoinWhileWaiting]),
+            V,
+            11,
+        ),
+        (revoked("mark_missing_in_older_data").lease(2).older_data(2), V, 11),
     ]
 }
 
@@ -167,7 +198,7 @@ fn long_mutants() -> Vec<(Variant, &'static str, usize)> {
     )]
 }
 
-/// For `tests/run all`: ten minutes on one core and 3 GB.
+/// For `tests/run all`: twelve minutes on one core and 3 GB.
 fn long() -> Vec<Variant> {
     vec![
         one_round("executed_twice").proposals(&[0, 3]).executions(2),
@@ -205,5 +236,23 @@ fn long() -> Vec<Variant> {
         one_round("leases_of_three_ticks").lease(3).extensions(2).loss(3).healing(),
         two_rounds("leases_in_two_rounds").lease(2).extensions(1).loss(2).healing(),
         one_round("leases_of_three_clients").clients(3).lease(2).loss(2).healing(),
+        // The deadline is another wall for a client whose extensions compare the owner alone.
+        one_round("deadline_needs_no_comparison_of_tokens")
+            .lease(2)
+            .loss(2)
+            .extensions(1)
+            .healing()
+            .breaking(&[Break::ExtensionByOwner]),
+        one_round("revoked").extensions(1).revocations(1),
+        one_round("revoked_under_leases").lease(2).loss(2).extensions(1).revocations(1).healing(),
+        two_rounds("revoked_in_two_rounds").lease(2).extensions(1).revocations(1),
+        one_round("revoked_twice").lease(2).extensions(1).revocations(2),
+        revoked("revoked_on_five_nodes").nodes(5).counters(&[&[2, 1]]).lease(2).loss(2),
+        revoked("revoked_and_extended_by_owner_within_the_limit")
+            .lease(3)
+            .limited()
+            .extensions(3)
+            .loss(3)
+            .breaking(&[Break::ExtensionByOwner]),
     ]
 }
