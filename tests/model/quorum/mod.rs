@@ -62,8 +62,7 @@
 //!   late acquisition may begin a second tenure of its owner after a newer grant, or after the mark of a revocation
 //!   (`revoked_and_extended_by_owner`), and this tenure would be extended. For exclusion the deadline is another wall
 //!   (`deadline_needs_no_comparison_of_tokens`). The end of a revoked hold needs that no acquisition is executed a
-//!   lease after it was sent (`revoked_and_extended_by_owner_within_the_limit`). As built, an acquisition has a
-//!   limit, but this is `node_timeout`, which may be longer than a very short lease.
+//!   lease after it was sent (`revoked_and_extended_by_owner_within_the_limit`), and as built no node executes it then.
 //! * `mark_without_a_raise`: once the marked key has expired, the node would take the lease again.
 //! * `mark_lost_and_wait_shorter_than_a_lease`: a node that has forgotten a mark must not vote before the hold has
 //!   ended. As built, too: a majority may have confirmed an extension before the marks, and this extension may find

@@ -245,6 +245,9 @@ struct Attempt<'a> {
     owner: OwnerToken,
     /// When the acquisition was sent.
     sent: Instant,
+    /// When nodes refuse the acquisition: as long as a lease after it was sent at the latest, because an operator may have
+    /// revoked the hold by then, and a node would take the hold without the mark.
+    limit: Instant,
     unanswered: Arc<UnansweredAcquisitions>,
     /// Whether the attempt may have left something on a node.
     open: bool,
@@ -253,23 +256,22 @@ struct Attempt<'a> {
 impl<'a> Attempt<'a> {
     fn new(shared: &'a Arc<Shared>, request: &'a Acquire, signature: &'a Arc<str>) -> Self {
         let sent = Instant::now();
+        let limit = sent + shared.nodes.timeout().min(request.ttl);
         Self {
             shared,
             request,
             signature,
             owner: OwnerToken::random(),
             sent,
-            unanswered: Arc::new(UnansweredAcquisitions::of(
-                shared.nodes.of.len(),
-                sent + shared.nodes.timeout(),
-            )),
+            limit,
+            unanswered: Arc::new(UnansweredAcquisitions::of(shared.nodes.of.len(), limit)),
             open: false,
         }
     }
 
     fn claim(&self, fence: u64) -> Claim {
         let id = self.request.lease_id(self.owner, FencingToken::from_micros(fence));
-        let claim = Claim::of(id, self.sent + self.shared.nodes.timeout(), &self.unanswered);
+        let claim = Claim::of(id, self.limit, &self.unanswered);
         Claim { signature: Some(Arc::clone(self.signature)), ..claim }
     }
 
