@@ -223,7 +223,10 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "a_node_takes_a_revoked_lease_again",
-        edits: &[Script { from: "raise(KEYS[2], above(fence, ARGV[3]))\n", to: "\n" }],
+        edits: &[Script {
+            from: "raise(KEYS[2], above(fence, math.max(tonumber(ARGV[3]), last_of(KEYS[2]))))\n",
+            to: "\n",
+        }],
         caught_by: &["servers redlock::operators::no_node_takes_a_revoked_lease_again"],
     },
     Mutant {

@@ -105,14 +105,37 @@ async fn no_node_takes_a_revoked_lease_again() {
             operator.revoke("k", token).await
         };
         assert!(revoked.unwrap());
-        until("each node refuses to join", || {
-            let counters: Vec<_> = quorum.nodes.iter().map(Node::counter).collect();
-            if counters.iter().all(|counter| *counter > token.micros()) { Ok(()) } else { Err(counters) }
-        })
-        .await;
+        refuses_to_join(&quorum, token).await;
         drop(guard);
         quorum.free_everywhere().await;
     }
+}
+
+/// The nodes missed that the fence was raised. Renewals have told their counters alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_node_takes_a_lease_again_that_was_revoked_by_an_older_fence() {
+    let quorum = Quorum::start(3);
+    let (locks, operator) = (quorum.client().await, quorum.operator());
+    let guard = locks.lock("k").ttl(LONG).acquire().await.unwrap();
+    quorum.held_everywhere().await;
+    let token = guard.fencing_token();
+    let older = FencingToken::from_micros(token.micros() - 2);
+    for node in &quorum.nodes {
+        let missed = value(node).replace(&token.micros().to_string(), &older.micros().to_string());
+        node.server.command(&["SET", "lock:k", &missed, "KEEPTTL"]);
+    }
+    assert!(operator.revoke("k", older).await.unwrap());
+    refuses_to_join(&quorum, token).await;
+    drop(guard);
+    quorum.free_everywhere().await;
+}
+
+async fn refuses_to_join(quorum: &Quorum, token: FencingToken) {
+    until("each node refuses to join", || {
+        let counters: Vec<_> = quorum.nodes.iter().map(Node::counter).collect();
+        if counters.iter().all(|counter| *counter > token.micros()) { Ok(()) } else { Err(counters) }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

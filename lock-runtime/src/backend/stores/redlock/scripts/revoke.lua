@@ -5,7 +5,7 @@
 -- had passed and nothing was done
 --
 -- The counter is raised above the grant, so that this node does not take the lease again from its owner (see join.lua)
--- after the lease has ended here.
+-- after the lease has ended here. If this node missed the grant's fence, a renewal has told only the counter.
 
 local now = time()
 if tonumber(now) > tonumber(ARGV[1]) then return { tonumber(now) } end
@@ -15,7 +15,7 @@ return each({ tonumber(now) }, 1, function()
   if not is_revoked(rest) then
     -- This command changes nothing, but is allowed when the server is out of memory, and so is each write after it.
     redis.pcall('HDEL', KEYS[1], '!')
-    raise(KEYS[2], above(fence, ARGV[3]))
+    raise(KEYS[2], above(fence, math.max(tonumber(ARGV[3]), last_of(KEYS[2]))))
     redis.call('SET', KEYS[1], ARGV[2] .. ':' .. fence .. rest .. REVOKED, 'KEEPTTL')
   end
   -- A user without the permission to publish revokes all the same: the holder learns of it at its next renewal.
