@@ -1,8 +1,11 @@
 //! Every kind of function, on a Redis server.
+//!
+//! What the tests of `lock-macros` depend on is compiled for them alone, because the tests of a crate of macros are. So the
+//! driver of Redis is not among it.
 
-#[path = "signatures/cases/mod.rs"]
+#[path = "../lock-macros/tests/signatures/cases/mod.rs"]
 mod cases;
-#[path = "../../tests/support/mod.rs"]
+#[path = "support/mod.rs"]
 #[allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::all, clippy::pedantic, reason = "shared")]
 mod support;
 

@@ -17,7 +17,7 @@ async fn own_name(guard: u8) -> Result<u64, AppError> {
     Ok(held.get())
 }
 
-#[distributed_lock(key = "hold:raw", guard = r#type, max_hold = Duration::from_secs(60))]
+#[distributed_lock(key = "hold:raw", guard = r#type, max_hold = Duration::from_secs(90))]
 async fn raw_name() -> Result<bool, AppError> {
     Ok(r#type.is_valid())
 }

@@ -79,7 +79,7 @@ fn gives_up(error: LockError) -> ! {
 #[distributed_lock(key = "output:never-held", wait = "0s", or_else = gives_up)]
 async fn never_held() -> ! {
     loop {
-        tokio::time::sleep(Duration::from_secs(60)).await;
+        tokio::time::sleep(Duration::from_secs(90)).await;
     }
 }
 
