@@ -81,6 +81,7 @@ pub const ALL_BUT_THE_CONNECTIONS: &[&str] = &[
     "leader",
     "leader_torture",
     "lease",
+    "loss",
     "loss_reasons",
     "multi_lock",
     "once_per",
@@ -93,6 +94,7 @@ pub const ALL_BUT_THE_CONNECTIONS: &[&str] = &[
     "spoilt_key",
     "torture",
     "unpolled",
+    "wait",
     "wanted",
 ];
 
