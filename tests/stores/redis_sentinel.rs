@@ -1,7 +1,8 @@
 //! `redis-sentinel:`, a primary with two replicas and three Sentinels, by users that have only the permissions the
 //! documentation asks for. The Sentinels do nothing by themselves: a server that is hurt stays the primary, because a
-//! case expects it back, and so it has no replicas. With `LOCK_TEST_FAILOVERS`, a Sentinel is told now and then to make a replica of the servers that no
-//! case hurts the primary. What a failover does to locks is in `tests/servers/redis_sentinel`.
+//! case expects it back, and so that server has no replicas. With `LOCK_TEST_FAILOVERS`, a Sentinel is told now and then to
+//! make a replica of the servers that no case hurts the primary. What a failover does to locks is in
+//! `tests/servers/redis_sentinel`.
 
 use std::{
     path::PathBuf,
@@ -118,7 +119,7 @@ impl lock_conformance::Store for Store {
             let at_proxy = at_proxy.collect();
             let sentinels = ports_of_sentinels(&set);
             let primary = RedisSite { node, grouped: false };
-            return Box::new(SentinelSite { primary, sentinels, at_proxy, _others: Some(set) });
+            return Box::new(SentinelSite { primary, sentinels, at_proxy, _sentinels: Some(set) });
         }
         let mut shared = lock(&SHARED);
         let (set, _) = shared.get_or_insert_with(|| {
@@ -138,7 +139,7 @@ impl lock_conformance::Store for Store {
         let sentinels = ports_of_sentinels(&lock(&set.0));
         let node = Node::of(Servers::Several(Arc::clone(set) as Arc<dyn Several>));
         let primary = RedisSite { node, grouped: false };
-        Box::new(SentinelSite { primary, sentinels, at_proxy: Vec::new(), _others: None })
+        Box::new(SentinelSite { primary, sentinels, at_proxy: Vec::new(), _sentinels: None })
     }
 
     fn bad_urls(&self) -> Vec<(String, LockErrorKind)> {
@@ -206,7 +207,7 @@ struct SentinelSite {
     /// The Sentinels, which name the proxy.
     at_proxy: Vec<Translated>,
     /// The Sentinels of a primary that is hurt.
-    _others: Option<RedisSet>,
+    _sentinels: Option<RedisSet>,
 }
 
 impl SentinelSite {
