@@ -130,6 +130,22 @@ async fn no_node_takes_a_lease_again_that_was_revoked_by_an_older_fence() {
     quorum.free_everywhere().await;
 }
 
+/// After the end of its lease, a node would give the owner of a revoked hold another one, without the mark.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_acquisition_is_executed_after_the_lease_that_it_asks_for() {
+    let quorum = Quorum::start(3);
+    let (locks, late, ttl) = (quorum.client().await, &quorum.nodes[0], 250 * MS);
+    let before = late.scripts();
+    late.proxy.set(Way::ToServer, Flow::Hold);
+    let guard = locks.lock("k").ttl(ttl).auto_renew(false).acquire().await.unwrap();
+    // Sooner than after the timeout of a node.
+    tokio::time::sleep(ttl + 50 * MS).await;
+    late.proxy.set(Way::ToServer, Flow::Pass);
+    until("it arrives", || if late.scripts() > before { Ok(()) } else { Err("no call") }).await;
+    assert_eq!((late.counter(), late.holder()), (0, None));
+    drop(guard);
+}
+
 async fn refuses_to_join(quorum: &Quorum, token: FencingToken) {
     until("each node refuses to join", || {
         let counters: Vec<_> = quorum.nodes.iter().map(Node::counter).collect();
