@@ -230,6 +230,25 @@ pub const MUTANTS: &[Mutant] = &[
         caught_by: &["servers redlock::operators::no_node_takes_a_revoked_lease_again"],
     },
     Mutant {
+        name: "a_node_that_missed_a_fence_takes_a_revoked_lease_again",
+        edits: &[Script { from: "math.max(tonumber(ARGV[3]), last_of(KEYS[2]))", to: "ARGV[3]" }],
+        caught_by: &[
+            "servers redlock::operators::no_node_takes_a_lease_again_that_was_revoked_by_an_older_fence",
+        ],
+    },
+    Mutant {
+        name: "an_acquisition_after_the_lease_that_it_asks_for",
+        edits: &[Rust {
+            file: "backend/kits/unqueued/attempt.rs",
+            from: "let limit = sent + shared.nodes.timeout().min(request.ttl);",
+            to: "let limit = sent
+            + if mutant!() { shared.nodes.timeout() } else { shared.nodes.timeout().min(request.ttl) };",
+        }],
+        caught_by: &[
+            "servers redlock::operators::no_acquisition_is_executed_after_the_lease_that_it_asks_for",
+        ],
+    },
+    Mutant {
         name: "a_mark_on_a_minority_ends_a_hold",
         edits: &[Rust {
             file: "backend/kits/unqueued/renewal.rs",
