@@ -69,7 +69,9 @@ impl LockManager {
     /// before the first poll.
     ///
     /// # Errors
-    /// The items are errors as [`inspect`](Self::inspect) returns them. After an error, the scan is over.
+    /// The items are errors as [`inspect`](Self::inspect) returns them, and
+    /// [`Unsupported`](LockErrorKind::Unsupported) if the store lists only all locks at once, and has more than its page
+    /// allows. After an error, the scan is over.
     ///
     /// # Cancel safety
     /// The scan may be dropped at any time. [`LockScan::next`] is cancel safe.

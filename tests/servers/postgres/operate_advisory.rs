@@ -75,6 +75,29 @@ async fn a_holder_of_another_program_is_not_the_holder_in_the_row() {
     other.release().await.unwrap();
 }
 
+/// More locks than the server can list without holding others up.
+#[tokio::test]
+async fn a_scan_of_more_locks_than_the_limit_says_so() {
+    let server = PostgresServer::start(&["max_locks_per_transaction=200"]);
+    let locks = LockManager::connect(&format!("{}&create_table=true", url(&server, "postgres"))).await.unwrap();
+    let ours = locks.lock("k").acquire().await.unwrap();
+    let mut connection = foreign(&server).await;
+    let mut take = async |locks: std::ops::RangeInclusive<u32>| {
+        let (first, last) = (locks.start(), locks.end());
+        let text = format!("SELECT count(pg_advisory_lock(n)) FROM generate_series({first}, {last}) n");
+        sqlx::query(sqlx::AssertSqlSafe(text)).execute(&mut connection).await.unwrap();
+    };
+    // The session of `ours` has the lock and its mark.
+    take(1..=9_998).await;
+    assert_eq!(locks.scan("").next().await.unwrap().unwrap().key.as_str(), "k");
+    take(9_999..=9_999).await;
+    let error = locks.scan("").next().await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Unsupported);
+    assert!(error.to_string().contains("10001") && error.to_string().contains("10000"), "{error}");
+    assert!(locks.inspect("k").await.unwrap().is_held());
+    ours.release().await.unwrap();
+}
+
 #[tokio::test]
 async fn force_needs_a_right_and_ends_every_lock_of_the_session() {
     let server = with_users(&["holder", "operator"]);

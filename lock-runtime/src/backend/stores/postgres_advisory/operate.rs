@@ -31,6 +31,9 @@ use crate::{
 
 /// Number of rows of a page of a scan. Each page costs the server a copy of all its locks.
 const PAGE: i64 = 2_048;
+/// Upper bound on the advisory locks of the database during a scan. The server copies so many in less than 10 ms, during
+/// which no session of the server can take or give back an advisory lock.
+const MAX_COPIED: i64 = 10_000;
 
 impl Operate for PostgresAdvisory {
     fn inspect<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState, LockError>> {
@@ -117,6 +120,7 @@ async fn page(shared: Arc<Shared>, scan: Scan) -> Result<Page, LockError> {
     let answer = shared.operators.run(Lane::Here, &shared.statements.scan, args).await?;
     let (mut locks, mut next) = (Vec::<LockState>::new(), None);
     for row in &answer.rows {
+        check_copied(row.try_get("copied").map_err(not_understood)?)?;
         let place: String = row.try_get("place").map_err(not_understood)?;
         // The page before has ended with the row with which this page begins.
         if row.try_get("is_held").map_err(not_understood)? && scan.from.as_ref() != Some(&place) {
@@ -138,6 +142,18 @@ async fn page(shared: Arc<Shared>, scan: Scan) -> Result<Page, LockError> {
         }
     }
     Ok(Page::new(locks, next))
+}
+
+fn check_copied(locks: i64) -> Result<(), LockError> {
+    if locks <= MAX_COPIED {
+        return Ok(());
+    }
+    let message = format!(
+        "the database cannot be scanned: its sessions have {locks} advisory locks, and PostgreSQL lists only all of them at \
+         once, during which no session can take or give back one; the limit is {MAX_COPIED}; inspect single locks, or use \
+         the query in the documentation of the store, which makes one list"
+    );
+    Err(LockError::new(LockErrorKind::Unsupported, message))
 }
 
 async fn revoke(shared: Arc<Shared>, revoke: Revoke) -> Result<Revoked, LockError> {

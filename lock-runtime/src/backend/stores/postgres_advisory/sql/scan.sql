@@ -15,6 +15,7 @@ SELECT
     l.name,
     l.name = extent.last AS is_last,
     extent.size,
+    (SELECT count(*) FROM locks) AS copied,
     h.pid IS NOT NULL AS is_held,
     {state}
 FROM page l CROSS JOIN extent CROSS JOIN clock LEFT JOIN holders h ON h.number = l.number
