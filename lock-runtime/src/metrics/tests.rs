@@ -1,6 +1,8 @@
 #![expect(clippy::float_cmp, reason = "whole numbers")]
 
 use std::{
+    cell::RefCell,
+    collections::BTreeSet,
     future::Future,
     sync::{Arc, LazyLock},
     task::{Context, Waker},
@@ -10,10 +12,13 @@ use std::{
 use ::metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, SharedString, Unit};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
-use super::*;
+use super::{
+    names::{ACQUIRE, HANDOVERS, HOLD, RENEWALS},
+    *,
+};
 use crate::{
     LockErrorKind, LockManager,
-    backend::Memory,
+    backend::{Memory, Mode},
     mock::{Mock, Reply, until},
 };
 
@@ -277,6 +282,61 @@ fn the_page_has_every_metric_as_it_is() {
         page.split_whitespace().collect::<Vec<_>>().join(" ").contains(&buckets),
         "other buckets than {buckets}"
     );
+}
+
+/// A recorder that keeps the labels of all instruments: the name of the metric, of the label, and the value.
+#[derive(Default)]
+struct Labels(RefCell<BTreeSet<(String, String, String)>>);
+
+impl Labels {
+    fn keep(&self, key: &Key) {
+        let name = key.name();
+        let labels =
+            key.labels().map(|label| (name.to_owned(), label.key().to_owned(), label.value().to_owned()));
+        self.0.borrow_mut().extend(labels);
+    }
+}
+
+impl ::metrics::Recorder for Labels {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        self.keep(key);
+        Counter::noop()
+    }
+    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+        self.keep(key);
+        Gauge::noop()
+    }
+    fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
+        self.keep(key);
+        Histogram::noop()
+    }
+}
+
+#[test]
+fn the_page_has_every_value_of_a_label_with_fixed_values() {
+    let kept = Labels::default();
+    ::metrics::with_local_recorder(&kept, || {
+        Metrics::of("test").meter("labels", Mode::Exclusive.name());
+    });
+    let labels = kept.0.into_inner();
+    let page = include_str!("../docs/operation.md");
+    for (beginning, name, label) in [
+        ("`mode`", ACQUIRE.name, "mode"),
+        ("`mode`", HOLD.name, "mode"),
+        ("`outcome` of an acquisition", ACQUIRE.name, "outcome"),
+        ("`end` of a hold", HOLD.name, "end"),
+        ("`where` of a hand-over", HANDOVERS.name, "where"),
+        ("`outcome` of a renewal", RENEWALS.name, "outcome"),
+    ] {
+        let row = page.lines().find_map(|line| line.strip_prefix(&format!("| {beginning} |")));
+        let stated: BTreeSet<_> = row.expect(beginning).split('`').skip(1).step_by(2).collect();
+        let of = |of: &&(String, String, String)| of.0 == name && of.1 == label;
+        let recorded: BTreeSet<_> = labels.iter().filter(of).map(|label| label.2.as_str()).collect();
+        assert_eq!(stated, recorded, "{name}: {label}");
+    }
 }
 
 #[test]

@@ -79,7 +79,8 @@ async fn a_holder_of_another_program_is_not_the_holder_in_the_row() {
 #[tokio::test]
 async fn a_scan_of_more_locks_than_the_limit_says_so() {
     let server = PostgresServer::start(&["max_locks_per_transaction=200"]);
-    let locks = LockManager::connect(&format!("{}&create_table=true", url(&server, "postgres"))).await.unwrap();
+    let locks =
+        LockManager::connect(&format!("{}&create_table=true", url(&server, "postgres"))).await.unwrap();
     let ours = locks.lock("k").acquire().await.unwrap();
     let mut connection = foreign(&server).await;
     let mut take = async |locks: std::ops::RangeInclusive<u32>| {
