@@ -181,9 +181,15 @@ impl LockGuard {
     /// # Cancel safety
     /// If the future is dropped, the lock is still released in the background, whether or not the future was polled.
     pub async fn release(mut self) -> Result<(), LockError> {
+        self.leave().await
+    }
+
+    /// Releases the lock as [`release`](Self::release) does, and is followed by the drop of the guard. It borrows the
+    /// guard, because a future that owns a guard has room for it twice, and so has each future around that one.
+    pub(crate) async fn leave(&mut self) -> Result<(), LockError> {
         let now = Instant::now();
         if !self.turn.is_valid(now) {
-            // This return drops the guard, so the lock is released in the background.
+            // The drop of the guard releases the lock in the background.
             return Err(self.turn.loss());
         }
         let engine = self.permit.engine();

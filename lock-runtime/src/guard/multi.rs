@@ -108,11 +108,15 @@ impl MultiGuard {
     ///
     /// # Cancel safety
     /// If the future is dropped, the locks are still released in the background, whether or not the future was polled.
-    pub async fn release(self) -> Result<(), LockError> {
-        // If one lock is lost, this return drops all the guards, so the locks are released in the background.
+    pub async fn release(mut self) -> Result<(), LockError> {
+        self.leave().await
+    }
+
+    /// Releases the locks as [`LockGuard::leave`] does.
+    pub(crate) async fn leave(&mut self) -> Result<(), LockError> {
+        // If one lock is lost, the drop of the guards releases all of them in the background.
         self.ensure_valid()?;
-        let mut under_way: Vec<_> =
-            self.held.into_iter().map(|held| Some(Box::pin(held.release()))).collect();
+        let mut under_way: Vec<_> = self.held.iter_mut().map(|held| Some(Box::pin(held.leave()))).collect();
         let mut released = Ok(());
         poll_fn(|cx| {
             for release in &mut under_way {

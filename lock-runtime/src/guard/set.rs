@@ -62,14 +62,11 @@ impl Guards {
         }
     }
 
-    /// Releases the locks.
-    ///
-    /// # Errors
-    /// The same errors as [`LockGuard::release`].
-    pub async fn release(self) -> Result<(), LockError> {
+    /// Releases the locks as [`LockGuard::leave`] does.
+    pub(crate) async fn leave(&mut self) -> Result<(), LockError> {
         match self {
-            Self::One(guard) => guard.release().await,
-            Self::Several(guard) => guard.release().await,
+            Self::One(guard) => guard.leave().await,
+            Self::Several(guard) => guard.leave().await,
         }
     }
 }

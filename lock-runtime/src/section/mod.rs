@@ -127,11 +127,11 @@ impl Section {
     /// the store no longer considers one of the locks held. If the release fails or hangs, no error is returned,
     /// because the body's work is not affected; the release continues in the background.
     pub fn release(self) -> impl Future<Output = Result<(), LockError>> + Send + use<> {
-        let guards = self.guards.expect(GUARDS_PRESENT);
+        let mut guards = self.guards.expect(GUARDS_PRESENT);
         async move {
             tokio::select! {
                 biased;
-                released = guards.release() => match released {
+                released = guards.leave() => match released {
                     Err(error) if error.kind() == LockErrorKind::Lost => return Err(error),
                     Err(error) => tracing::debug!(%error, "the release after the section was not confirmed"),
                     Ok(()) => {}

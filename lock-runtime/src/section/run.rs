@@ -114,7 +114,7 @@ pin_project! {
         #[pin]
         body: Option<F>,
         section: Option<Section>,
-        release: Option<BoxFuture<'static, ()>>,
+        release: Option<BoxFuture<'static, Result<(), LockError>>>,
         outcome: Option<Outcome<F::Output>>,
     }
 }
@@ -142,13 +142,12 @@ impl<F: Future> Future for Raced<F> {
             *this.outcome = Some(outcome);
         }
         if let Some(section) = this.section.take() {
-            let released = section.release();
-            // The outcome is decided already. If the release shows that the store had granted the lock to another
-            // client, only the log says so.
-            *this.release = Some(Box::pin(async move { drop(released.await) }));
+            *this.release = Some(Box::pin(section.release()));
         }
         if let Some(release) = this.release {
-            ready!(release.as_mut().poll(cx));
+            // The outcome is decided already. If the release shows that the store had granted the lock to another
+            // client, only the log says so.
+            drop(ready!(release.as_mut().poll(cx)));
         }
         *this.release = None;
         Poll::Ready(this.outcome.take().expect("not polled again after it was ready"))

@@ -174,9 +174,9 @@ pub const MUTANTS: &[Mutant] = &[
         edits: &[Rust {
             file: "guard/mod.rs",
             from: "        if !self.turn.is_valid(now) {
-            // This return drops",
+            // The drop of the guard",
             to: "        if !self.turn.is_valid(now) && !mutant!() {
-            // This return drops",
+            // The drop of the guard",
         }],
         caught_by: &["unit section::run::tests::a_loss_is_told_at_once_and_the_release_goes_on_without_it"],
     },
