@@ -17,7 +17,7 @@ pub fn cases() -> Vec<Case> {
     vec![
         case!(a_held_lock_is_renewed_beyond_its_ttl),
         case!(many_held_locks_are_all_renewed),
-        case!(a_crowd_that_locks_does_not_starve_renewal),
+        case!(a_crowd_that_locks_does_not_starve_renewal).busy(),
         case!(without_renewal_the_lock_is_lost_within_its_ttl),
         case!(nobody_holds_it_while_the_holder_before_believes_that_it_does),
         case!(the_end_of_max_hold_is_a_loss_that_says_so),
