@@ -184,8 +184,8 @@ impl LockGuard {
         self.leave().await
     }
 
-    /// Releases the lock as [`release`](Self::release) does, and is followed by the drop of the guard. It borrows the
-    /// guard, because a future that owns a guard has room for it twice, and so has each future around that one.
+    /// Releases the lock as [`release`](Self::release) does; the drop of the guard has to follow. This method borrows the
+    /// guard, because a future that owns a guard has room for the guard twice, and so has each future around that future.
     pub(crate) async fn leave(&mut self) -> Result<(), LockError> {
         let now = Instant::now();
         if !self.turn.is_valid(now) {
