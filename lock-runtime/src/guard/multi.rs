@@ -3,6 +3,7 @@
 use std::{
     fmt,
     future::{Future, poll_fn},
+    mem,
     pin::Pin,
     sync::Arc,
     task::Poll,
@@ -116,14 +117,16 @@ impl MultiGuard {
     pub(crate) async fn leave(&mut self) -> Result<(), LockError> {
         // If one lock is lost, the drop of the guards releases all of them in the background.
         self.ensure_valid()?;
-        let mut under_way: Vec<_> = self.held.iter_mut().map(|held| Some(Box::pin(held.leave()))).collect();
+        // Each guard is dropped as soon as its lock is released, so that none waits for the slowest release.
+        let mut under_way: Vec<_> =
+            mem::take(&mut self.held).into_iter().map(|held| Some(Box::pin(held.release()))).collect();
         let mut released = Ok(());
         poll_fn(|cx| {
             for release in &mut under_way {
                 if let Some(Poll::Ready(answer)) = release.as_mut().map(|release| Pin::new(release).poll(cx))
                 {
                     *release = None;
-                    released = worse(std::mem::replace(&mut released, Ok(())), answer);
+                    released = worse(mem::replace(&mut released, Ok(())), answer);
                 }
             }
             if under_way.iter().all(Option::is_none) { Poll::Ready(()) } else { Poll::Pending }
