@@ -4,7 +4,7 @@ use std::{
     collections::{HashMap, VecDeque},
     future::pending,
     sync::{
-        Arc, Mutex, MutexGuard,
+        Arc, LazyLock, Mutex, MutexGuard,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant as StdInstant},
@@ -287,10 +287,22 @@ impl Lease for MockLease {
 }
 
 /// A subscriber that keeps all texts of this thread, and what happens to spans.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct Log {
     events: Arc<Mutex<String>>,
     spans: Arc<Mutex<String>>,
+}
+
+/// Another subscriber, for as long as the program runs. While there is only one, `tracing` asks that of the current thread
+/// alone whether it wants an event: a test on another thread, which has none, would turn the event off for all.
+static OTHER: LazyLock<tracing::Dispatch> =
+    LazyLock::new(|| tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default()));
+
+impl Default for Log {
+    fn default() -> Self {
+        LazyLock::force(&OTHER);
+        Self { events: Arc::default(), spans: Arc::default() }
+    }
 }
 
 /// Writes each field in a line of its own.
