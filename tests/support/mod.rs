@@ -45,6 +45,15 @@ pub async fn until<R, T: std::fmt::Debug>(what: &str, mut condition: impl FnMut(
     }
 }
 
+/// Makes a trial again that the machine was too busy for, as its error explains, up to this number of trials.
+pub async fn repeat(trials: usize, trial: impl AsyncFn() -> Result<(), String>) {
+    let mut failures = Vec::new();
+    while let Err(failure) = trial().await {
+        failures.push(failure);
+        assert!(failures.len() < trials, "each of {trials} trials failed: {failures:?}");
+    }
+}
+
 /// Nanoseconds on the monotonic clock, which all processes of a machine share.
 pub fn monotonic() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
