@@ -18,7 +18,7 @@ use crate::{
         Random,
         child::Child,
         history::{Hold, Verdict, judge},
-        monotonic,
+        monotonic, repeat,
         stay::stay,
     },
 };
@@ -56,12 +56,19 @@ async fn holds_of_one_process_are_disjoint_and_in_order_under_faults(fixture: Fi
     let (seed, length) = (Random::seed(), length(&fixture));
     let key = fixture.key("k");
     let clients = [fixture.client().await, fixture.client().await, fixture.client().await];
-    survive(&clients, &key, length, seed, hurt_for(&fixture, Random::from_seed(seed), length, &[])).await;
+    repeat(5, async || {
+        let hurting = hurt_for(&fixture, Random::from_seed(seed), length, &[]);
+        survive(&clients, &key, length, seed, hurting).await
+    })
+    .await;
     fixture.is_clean_and_free(&key).await;
 }
 
 /// Uses one lock in every possible way, in twelve tasks of these clients, while `hurting` goes on, and judges the
 /// history.
+///
+/// # Errors
+/// A text, if too few holds came about to show anything.
 ///
 /// # Panics
 /// If holds overlapped, or their tokens did not rise.
@@ -71,7 +78,7 @@ pub async fn survive(
     length: Duration,
     seed: u64,
     hurting: impl Future<Output = ()>,
-) {
+) -> Result<(), String> {
     let mut tasks = Vec::new();
     for (client, locks) in (0..).zip(clients) {
         for task in 0..4 {
@@ -83,12 +90,18 @@ pub async fn survive(
     for task in tasks {
         history.extend(task.await.unwrap());
     }
-    pass(seed, history);
+    pass(seed, history)
 }
 
 async fn holds_of_several_processes_are_disjoint_and_in_order_under_faults(fixture: Fixture) {
     let (seed, length) = (Random::seed(), length(&fixture));
     let key = fixture.key("k");
+    repeat(5, async || hold_in_processes(&fixture, &key, seed, length).await).await;
+    fixture.is_clean_and_free(&key).await;
+}
+
+/// Uses one lock in every possible way, in twelve tasks of three processes, and judges the history as [`survive`] does.
+async fn hold_in_processes(fixture: &Fixture, key: &str, seed: u64, length: Duration) -> Result<(), String> {
     let mut children: Vec<_> = (0..3).map(|_| Child::start("torture")).collect();
     for (number, child) in children.iter_mut().enumerate() {
         let seed = seed + 16 * number as u64;
@@ -104,7 +117,7 @@ async fn holds_of_several_processes_are_disjoint_and_in_order_under_faults(fixtu
             "begun"
         );
     }
-    hurt_for(&fixture, Random::from_seed(seed), length, &children).await;
+    hurt_for(fixture, Random::from_seed(seed), length, &children).await;
     let mut history = Vec::new();
     for child in &mut children {
         loop {
@@ -114,15 +127,16 @@ async fn holds_of_several_processes_are_disjoint_and_in_order_under_faults(fixtu
             }
         }
     }
-    pass(seed, history);
-    fixture.is_clean_and_free(&key).await;
+    pass(seed, history)
 }
 
-fn pass(seed: u64, history: Vec<Hold>) {
+fn pass(seed: u64, history: Vec<Hold>) -> Result<(), String> {
     let verdict: Verdict = judge(history);
     println!("seed {seed}: {verdict:?}");
     assert!(verdict.is_clean(), "{verdict:?}; again with LOCK_TEST_SEED={seed}");
-    assert!(verdict.holds as u64 > 4 * shortest().as_secs(), "{verdict:?} shows nothing; seed {seed}");
+    // On a busy machine, the faults leave time for few holds.
+    let is_enough = verdict.holds as u64 > 4 * shortest().as_secs();
+    if is_enough { Ok(()) } else { Err(format!("{verdict:?}, seed {seed}")) }
 }
 
 /// One fault after the other, each for a moment, and a pause of a process now and then.

@@ -24,7 +24,7 @@ async fn holds_are_disjoint_and_in_order_while_nodes_fail_and_forget() {
         locks.lock("k").wait(LONG).acquire().await.unwrap().release().await.unwrap();
     }
     let hurting = hurt(&mut quorum, Random::from_seed(seed));
-    lock_conformance::survive(&clients, "k", LENGTH, seed, hurting).await;
+    lock_conformance::survive(&clients, "k", LENGTH, seed, hurting).await.unwrap();
     quorum.free_everywhere().await;
 }
 
