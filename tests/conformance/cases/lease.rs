@@ -10,7 +10,7 @@ use crate::{
     fixture::Fixture,
     polling::drop_after,
     store::Fault,
-    support::stopwatch::Moment,
+    support::{repeat, stopwatch::Moment},
 };
 
 pub fn cases() -> Vec<Case> {
@@ -51,43 +51,69 @@ async fn a_held_lock_is_renewed_beyond_its_ttl(fixture: Fixture) {
 }
 
 async fn many_held_locks_are_all_renewed(fixture: Fixture) {
-    let locks = fixture.client().await.ttl(fixture.lease(ms(1500)));
-    let mut guards = Vec::new();
-    for number in 0..300 {
-        guards.push(locks.lock(fixture.key(&number.to_string())).acquire().await.unwrap());
-    }
-    tokio::time::sleep(ms(3500)).await;
-    let lost = guards.iter().filter(|guard| !guard.is_valid()).count();
-    assert_eq!(lost, 0, "of {}", guards.len());
-    for guard in guards {
-        guard.release().await.unwrap();
-    }
+    let ttl = fixture.lease(ms(1500));
+    let locks = fixture.client().await.ttl(ttl);
+    repeat(3, async || {
+        let began = Moment::now();
+        let mut guards = Vec::new();
+        for number in 0..300 {
+            guards.push(locks.lock(fixture.key(&number.to_string())).acquire().await.unwrap());
+        }
+        tokio::time::sleep(ms(3500)).await;
+        let lost = guards.iter().filter(|guard| !guard.is_valid()).count();
+        if lost > 0 {
+            return unless_late(began, ttl, format!("{lost} of {} are lost", guards.len()));
+        }
+        for guard in guards {
+            guard.release().await.unwrap();
+        }
+        Ok(())
+    })
+    .await;
     assert_eq!(fixture.left(), [""; 0]);
+}
+
+/// Returns the failure of a trial that is made again: meanwhile, the machine kept threads from running for a third of the
+/// lease, within which a lock should be renewed.
+///
+/// # Panics
+/// If the machine did not.
+fn unless_late(began: Moment, ttl: Duration, failure: String) -> Result<(), String> {
+    let took = began.took();
+    assert!(took.late > ttl / 3, "{failure} after {took:?}");
+    Err(failure)
 }
 
 async fn a_crowd_that_locks_does_not_starve_renewal(fixture: Fixture) {
     let locks = fixture.client().await.wait(LONG);
     let ttl = fixture.lease(ms(1500));
-    let guard = locks.lock(fixture.key("k")).ttl(ttl).acquire().await.unwrap();
-    let began = Instant::now();
-    let crowd: Vec<_> = (0..100)
-        .map(|number| {
-            let lock = locks.lock(fixture.key(&format!("crowd{}", number % 40)));
-            tokio::spawn(async move {
-                while began.elapsed() < ttl * 2 {
-                    lock.acquire().await.unwrap().release().await.unwrap();
-                }
+    repeat(3, async || {
+        let guard = locks.lock(fixture.key("k")).ttl(ttl).acquire().await.unwrap();
+        let began = Moment::now();
+        let crowd: Vec<_> = (0..100)
+            .map(|number| {
+                let lock = locks.lock(fixture.key(&format!("crowd{}", number % 40)));
+                tokio::spawn(async move {
+                    while began.elapsed() < ttl * 2 {
+                        lock.acquire().await.unwrap().release().await.unwrap();
+                    }
+                })
             })
-        })
-        .collect();
-    while began.elapsed() < ttl * 2 {
-        assert!(guard.is_valid(), "lost after {:?}", began.elapsed());
-        tokio::time::sleep(ms(20)).await;
-    }
-    for task in crowd {
-        task.await.unwrap();
-    }
-    guard.release().await.unwrap();
+            .collect();
+        while guard.is_valid() && began.elapsed() < ttl * 2 {
+            tokio::time::sleep(ms(20)).await;
+        }
+        let outcome =
+            if guard.is_valid() { Ok(()) } else { unless_late(began, ttl, "it is lost".to_owned()) };
+        for task in crowd {
+            task.await.unwrap();
+        }
+        if outcome.is_ok() {
+            guard.release().await.unwrap();
+        }
+        outcome
+    })
+    .await;
     fixture.clean().await;
 }
 
