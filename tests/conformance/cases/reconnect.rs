@@ -20,6 +20,9 @@ use crate::{
 pub fn cases() -> Vec<Case> {
     let mut cases = vec![
         case!(an_answer_lost_at_any_call_leaves_nothing_and_grants_nothing_twice).hurts(Fault::AnswerLost(1)),
+        case!(an_answer_lost_to_a_new_client_costs_nothing_but_time)
+            .hurts(Fault::AnswerLost(1))
+            .needs(Need::Connections),
         case!(a_connection_cut_in_any_request_leaves_nothing).hurts(Fault::CutInRequest(1)),
         case!(a_server_that_forgot_everything_ends_the_hold).hurts(Fault::Restarted),
         case!(a_waiter_of_a_server_that_forgot_everything_gets_the_lock).hurts(Fault::Restarted),
@@ -226,6 +229,23 @@ async fn an_answer_lost_at_any_call_leaves_nothing_and_grants_nothing_twice(fixt
         let lost = fixture.lost_an_answer();
         fixture.is_free(&key).await;
         if !lost {
+            assert!(nth > 4, "no answer was lost");
+            return;
+        }
+    }
+}
+
+async fn an_answer_lost_to_a_new_client_costs_nothing_but_time(fixture: Fixture) {
+    for nth in 1.. {
+        fixture.hurt(Fault::AnswerLost(nth));
+        let locks = fixture.connect_lazy().unwrap();
+        let key = fixture.key(&nth.to_string());
+        let guard = locks.lock(key).wait(LONG).acquire().await;
+        let guard = guard.unwrap_or_else(|error| panic!("answer {nth} was lost: {error:?}"));
+        if let Err(error) = guard.release().await {
+            fixture.was_not_confirmed(&error);
+        }
+        if !fixture.lost_an_answer() {
             assert!(nth > 4, "no answer was lost");
             return;
         }

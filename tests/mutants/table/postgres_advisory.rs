@@ -80,6 +80,17 @@ pub const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
+        name: "a_broken_session_that_looks_like_a_closed_pool",
+        edits: &[Rust {
+            file: "backend/kits/postgres/listener.rs",
+            from: "                None => return Err(sqlx::Error::Io(io::ErrorKind::UnexpectedEof.into())),",
+            to: "                None => return Err(if mutant!() { sqlx::Error::PoolClosed } else { sqlx::Error::Io(io::ErrorKind::UnexpectedEof.into()) }),",
+        }],
+        caught_by: &[
+            "conformance postgres_advisory::reconnect::an_answer_lost_to_a_new_client_costs_nothing_but_time",
+        ],
+    },
+    Mutant {
         name: "a_server_that_frees_no_lock_of_a_silent_client",
         edits: &[Script { from: "($1 / 1000)::text", to: "($1 * 0)::text" }],
         caught_by: &[

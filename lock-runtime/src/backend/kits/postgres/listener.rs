@@ -5,7 +5,7 @@
 //! connection has to keep its session while another connection is in a transaction. Then, a notification has to reach
 //! the connection, unless the server refuses to notify.
 
-use std::{pin::pin, time::Duration};
+use std::{io, pin::pin, time::Duration};
 
 use sqlx::{
     AssertSqlSafe, ConnectOptions, Connection, Decode, Executor, PgConnection, Row, Type,
@@ -136,7 +136,8 @@ async fn receives(listener: &mut PgListener, payload: &str) -> Result<bool, sqlx
             match listener.try_recv().await? {
                 Some(message) if message.payload() == payload => return Ok(true),
                 Some(_) => {}
-                None => return Err(sqlx::Error::PoolClosed),
+                // The connection broke.
+                None => return Err(sqlx::Error::Io(io::ErrorKind::UnexpectedEof.into())),
             }
         }
     });
