@@ -12,7 +12,7 @@ use crate::{
     fixture::Fixture,
     polling::{begun, drop_after},
     store::Fault,
-    support::{stopwatch::Moment, traces, until},
+    support::{repeat, stopwatch::Moment, traces, until},
 };
 
 /// Each is an outage that lasts until it is healed; none of them loses data.
@@ -369,36 +369,38 @@ async fn the_log_tells_its_beginning_once_and_its_end_once(fixture: Fixture, fau
     let address = &address[address[..end].find('@').map_or(0, |at| at + 1)..end];
     let guard = locks.lock(fixture.key("held")).ttl(LONG).acquire().await.expect("free");
     let told = || traces::outages_of(address);
-    // On a busy machine there may have been an outage before. Its end is logged by a thread that may be late.
-    while !told().len().is_multiple_of(2) {
-        locks.lock(fixture.key("before")).acquire().await.expect("free").release().await.unwrap();
-        tokio::time::sleep(ms(10)).await;
-    }
-    let start = told().len();
-    for _ in 0..2 {
-        let before = told().len();
-        fixture.hurt(fault);
-        while told().len() == before {
-            let asked = (0..8).map(|n| {
-                let lock = locks.lock(fixture.key(&format!("k{n}"))).wait(ms(1000));
-                tokio::spawn(async move { lock.acquire().await.map(drop) })
-            });
-            for asked in asked.collect::<Vec<_>>() {
-                asked.await.unwrap().expect_err("nothing answers");
+    // On a busy machine there may be another outage: one before, whose end is logged late, or one between a connection that
+    // was made just before the fault and one that is made after the fault is noticed.
+    repeat(3, async || {
+        let start = told().len();
+        for _ in 0..2 {
+            let before = told().len();
+            fixture.hurt(fault);
+            while told().len() == before {
+                let asked = (0..8).map(|n| {
+                    let lock = locks.lock(fixture.key(&format!("k{n}"))).wait(ms(1000));
+                    tokio::spawn(async move { lock.acquire().await.map(drop) })
+                });
+                for asked in asked.collect::<Vec<_>>() {
+                    asked.await.unwrap().expect_err("nothing answers");
+                }
             }
+            fixture.heal();
+            locks
+                .lock(fixture.key("after"))
+                .wait(LONG)
+                .acquire()
+                .await
+                .expect("it is back")
+                .release()
+                .await
+                .unwrap();
+            until("the end is logged", || if told().len() < before + 2 { Err(told()) } else { Ok(()) }).await;
         }
-        fixture.heal();
-        locks
-            .lock(fixture.key("after"))
-            .wait(LONG)
-            .acquire()
-            .await
-            .expect("it is back")
-            .release()
-            .await
-            .unwrap();
-        until("the end is logged", || if told().len() < before + 2 { Err(told()) } else { Ok(()) }).await;
-    }
-    assert_eq!(told()[start..], [Level::WARN, Level::INFO, Level::WARN, Level::INFO]);
+        let told = &told()[start..];
+        let is_each_once = *told == [Level::WARN, Level::INFO, Level::WARN, Level::INFO];
+        if is_each_once { Ok(()) } else { Err(format!("{told:?}")) }
+    })
+    .await;
     drop(guard);
 }
