@@ -105,11 +105,11 @@ async fn a_crowd_that_locks_does_not_starve_renewal(fixture: Fixture) {
         }
         let outcome =
             if guard.is_valid() { Ok(()) } else { unless_late(began, ttl, "it is lost".to_owned()) };
-        for task in crowd {
-            task.await.unwrap();
-        }
         if outcome.is_ok() {
             guard.release().await.unwrap();
+        }
+        for task in crowd {
+            task.await.unwrap();
         }
         outcome
     })
