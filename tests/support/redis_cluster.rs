@@ -131,33 +131,41 @@ impl RedisCluster {
         this.until("they know each other", |member| {
             member.reports(&["CLUSTER", "INFO"], &format!("cluster_known_nodes:{count}"))
         });
-        for (primary, replica) in this.members.iter().zip(&this.members[setup.primaries..]) {
-            this.until("the primary is known", |_| {
-                replica.command(&["CLUSTER", "REPLICATE", &primary.id]) == Value::Text("OK".into())
-            });
-        }
-        for replica in &this.members[setup.primaries..] {
-            this.until("the replica follows", |_| {
-                replica.reports(&["INFO", "replication"], "master_link_status:up")
-            });
-        }
+        this.replicate(&this.members[..count - setup.primaries], &this.members[setup.primaries..]);
         this.until("the cluster is up", |member| member.reports(&["CLUSTER", "INFO"], "cluster_state:ok"));
-        let replicas = count - setup.primaries;
-        this.until("all know the replicas", |member| {
-            matches!(member.command(&["CLUSTER", "NODES"]), Value::Text(nodes) if nodes.matches("slave").count() == replicas)
-        });
         this
     }
 
-    /// Adds a primary without slots; returns its number.
-    pub fn join(&mut self) -> usize {
-        let (member, bus) = launch(&self.settings, self.with_tls, false);
-        self.members[0].command(&["CLUSTER", "MEET", "127.0.0.1", &member.port.to_string(), &bus]);
-        self.members.push(member);
+    /// Makes servers the replicas of primaries, each of one; waits until all servers name them to clients.
+    pub fn replicate(&self, primaries: &[Member], replicas: &[Member]) {
+        for (primary, replica) in primaries.iter().zip(replicas) {
+            self.until("the primary is known", |_| {
+                replica.command(&["CLUSTER", "REPLICATE", &primary.id]) == Value::Text("OK".into())
+            });
+        }
+        for replica in replicas {
+            self.until("the replica follows", |_| {
+                replica.reports(&["INFO", "replication"], "master_link_status:up")
+            });
+            // A server names a replica only after it has heard how far the replica has got.
+            self.until("the replica is named", |member| {
+                format!("{:?}", member.command(&["CLUSTER", "SLOTS"])).contains(&replica.id)
+            });
+        }
+    }
+
+    /// Adds so many primaries without slots; returns the number of the first.
+    pub fn join(&mut self, count: usize) -> usize {
+        let first = self.members.len();
+        for _ in 0..count {
+            let (member, bus) = launch(&self.settings, self.with_tls, false);
+            self.members[0].command(&["CLUSTER", "MEET", "127.0.0.1", &member.port.to_string(), &bus]);
+            self.members.push(member);
+        }
         let known = format!("cluster_known_nodes:{}", self.members.len());
         self.until("they know each other", |member| member.reports(&["CLUSTER", "INFO"], &known));
         self.until("the cluster is up", |member| member.reports(&["CLUSTER", "INFO"], "cluster_state:ok"));
-        self.members.len() - 1
+        first
     }
 
     /// Waits until this holds for each member that runs.

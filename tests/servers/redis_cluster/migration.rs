@@ -268,7 +268,7 @@ async fn a_new_primary_gets_slots_of_locks_that_are_held_and_waited_for() {
     let guard = ours.lock("k").ttl(ttl).acquire().await.unwrap();
     let waiter = enters(&theirs, "k", ttl);
     queued(&cluster, "k", 1).await;
-    let new = cluster.join();
+    let new = cluster.join(1);
     let at = slot(&cluster, "k");
     let moving = cluster.begin_move(at, &cluster.members[new]);
     moving.carry("lock:k");
