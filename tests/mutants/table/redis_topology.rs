@@ -331,6 +331,17 @@ pub const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
+        name: "a_cluster_whose_primaries_were_all_replaced_by_newcomers_is_taken_for_another",
+        edits: &[Rust {
+            file: "backend/kits/redis/net/slot_table.rs",
+            from: "|| has_half_of(&self.replicas, &known.primaries)",
+            to: "|| has_half_of(&self.replicas, &known.primaries) && !mutant!()",
+        }],
+        caught_by: &[
+            "servers redis_cluster::finding::an_idle_client_finds_a_cluster_whose_primaries_were_all_replaced",
+        ],
+    },
+    Mutant {
         name: "one_dead_server_of_a_cluster_stops_every_client_from_connecting",
         edits: &[Rust {
             file: "backend/stores/redis/servers.rs",

@@ -450,21 +450,28 @@ async fn a_client_follows_a_cluster_of_whose_servers_in_the_url_none_is_left() {
 /// is gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_idle_client_finds_a_cluster_whose_primaries_were_all_replaced() {
-    let cluster = RedisCluster::start(Setup { with_replicas: true, ..Setup::default() });
-    let url = format!("redis-cluster://127.0.0.1:{}", cluster.members[0].port);
-    let locks = LockManager::connect(&url).await.unwrap();
-    let names = [0, 1, 2].map(|number| name_at(&cluster, &cluster.members[number], "k"));
-    for name in &names {
-        free(&locks, name).await.release().await.unwrap();
-    }
-    tokio::task::block_in_place(|| {
-        for number in 0..3 {
-            cluster.fail_over(&cluster.members[3 + number]);
+    for were_replicas_known in [true, false] {
+        let mut cluster =
+            RedisCluster::start(Setup { with_replicas: were_replicas_known, ..Setup::default() });
+        let url = format!("redis-cluster://127.0.0.1:{}", cluster.members[0].port);
+        let locks = LockManager::connect(&url).await.unwrap();
+        let names = [0, 1, 2].map(|number| name_at(&cluster, &cluster.members[number], "k"));
+        for name in &names {
+            free(&locks, name).await.release().await.unwrap();
         }
-    });
-    cluster.members[0].server().kill();
-    for name in &names {
-        free(&locks, name).await.release().await.unwrap();
+        tokio::task::block_in_place(|| {
+            if !were_replicas_known {
+                cluster.join(3);
+                cluster.replicate(&cluster.members[..3], &cluster.members[3..]);
+            }
+            for number in 0..3 {
+                cluster.fail_over(&cluster.members[3 + number]);
+            }
+        });
+        cluster.members[0].server().kill();
+        for name in &names {
+            free(&locks, name).await.release().await.unwrap();
+        }
     }
 }
 

@@ -61,12 +61,16 @@ impl SlotTable {
     }
 
     /// Returns whether this table is that of the cluster whose earlier table is known. A primary of both is enough.
-    /// Without one, at least half of the primaries have to be replicas of the earlier table: an operator may have
-    /// moved a single replica to another cluster.
+    /// Without one, at least half of the primaries have to be replicas of the earlier table, or at least half of the
+    /// earlier primaries have to be replicas now: an operator may have moved a single server to another cluster.
     pub(super) fn is_of_the_same_cluster(&self, known: &Self) -> bool {
-        let promoted = self.primaries.intersection(&known.replicas).count();
+        let has_half_of = |those: &HashSet<String>, all: &HashSet<String>| {
+            let count = all.intersection(those).count();
+            count > 0 && 2 * count >= all.len()
+        };
         !self.primaries.is_disjoint(&known.primaries)
-            || (promoted > 0 && 2 * promoted >= self.primaries.len())
+            || has_half_of(&known.replicas, &self.primaries)
+            || has_half_of(&self.replicas, &known.primaries)
     }
 
     fn covered(&self) -> usize {
@@ -310,7 +314,16 @@ mod tests {
         {
             assert!(table(after).is_of_the_same_cluster(&before), "{after:?}");
         }
-        for another in [&[[7, 8], [9, 10]][..], &[[2, 7], [8, 9], [10, 11]], &[[7, 2], [8, 4]]] {
+        for by_newcomers in [&[[7, 1], [8, 3], [9, 5]][..], &[[7, 1], [8, 3], [9, 10]]] {
+            assert!(table(by_newcomers).is_of_the_same_cluster(&before), "{by_newcomers:?}");
+        }
+        for another in [
+            &[[7, 8], [9, 10]][..],
+            &[[2, 7], [8, 9], [10, 11]],
+            &[[7, 1]],
+            &[[7, 1], [8, 9], [10, 11]],
+            &[[7, 2], [8, 4]],
+        ] {
             assert!(!table(another).is_of_the_same_cluster(&before), "{another:?}");
         }
     }
