@@ -326,8 +326,8 @@ pub const MUTANTS: &[Mutant] = &[
             to: "others.iter().filter(|_| !mutant!()).filter_map(",
         }],
         caught_by: &[
-            "servers redis_cluster::finding::an_idle_client_finds_a_cluster_whose_primaries_were_all_replaced",
-            "servers redis_cluster::finding::a_client_finds_the_replica_of_the_only_primary",
+            "servers redis_cluster::failover::an_idle_client_finds_a_cluster_whose_primaries_were_all_replaced",
+            "servers redis_cluster::failover::a_client_finds_the_replica_of_the_only_primary",
         ],
     },
     Mutant {
@@ -338,7 +338,7 @@ pub const MUTANTS: &[Mutant] = &[
             to: "|| has_half_of(&self.replicas, &known.primaries) && !mutant!()",
         }],
         caught_by: &[
-            "servers redis_cluster::finding::an_idle_client_finds_a_cluster_whose_primaries_were_all_replaced",
+            "servers redis_cluster::failover::an_idle_client_finds_a_cluster_whose_primaries_were_all_replaced",
         ],
     },
     Mutant {

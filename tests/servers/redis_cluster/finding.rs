@@ -21,7 +21,7 @@ use crate::support::{
     redis_server::RedisServer,
     resp::Value,
     stopwatch::Moment,
-    traces, until,
+    traces,
     zookeeper_server::free_port,
 };
 
@@ -401,90 +401,4 @@ async fn each_new_connection_asks_for_the_credentials_of_the_moment() {
     }
     let users = cluster.members[0].command(&["CLIENT", "LIST"]).text();
     assert!(users.contains("user=locks"), "{users}");
-}
-
-/// A rolling replacement of all servers: none of those in the URL is left in the end.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_follows_a_cluster_of_whose_servers_in_the_url_none_is_left() {
-    let mut cluster = RedisCluster::start(Setup { with_replicas: true, ..Setup::default() });
-    let seeds: Vec<_> =
-        cluster.members[..3].iter().map(|member| format!("127.0.0.1:{}", member.port)).collect();
-    let locks = LockManager::connect(&format!("redis-cluster://{}", seeds.join(","))).await.unwrap();
-    let ttl = Duration::from_secs(4);
-    let mut guards = Vec::new();
-    for number in 0..3 {
-        let name = name_at(&cluster, &cluster.members[number], "k");
-        guards.push(locks.lock(name).ttl(ttl).acquire().await.unwrap());
-    }
-    tokio::task::block_in_place(|| {
-        for number in 0..3 {
-            cluster.fail_over(&cluster.members[3 + number]);
-        }
-    });
-    tokio::time::sleep(ttl).await;
-    for member in &cluster.members[..3] {
-        member.server().kill();
-    }
-    cluster.members.drain(..3);
-    tokio::time::sleep(2 * ttl).await;
-    for guard in guards {
-        assert!(guard.is_valid());
-        guard.release().await.unwrap();
-    }
-    until("the servers of today are shown", || {
-        let shown = locks.status();
-        let addresses: Vec<_> =
-            cluster.members.iter().map(|member| format!("127.0.0.1:{}", member.port)).collect();
-        if shown.servers.len() == 3
-            && shown.servers.iter().all(|one| addresses.iter().any(|at| at == one.address()))
-        {
-            Ok(())
-        } else {
-            Err(shown)
-        }
-    })
-    .await;
-}
-
-/// The client asks nothing meanwhile, so no server that it knows is a primary when it asks next, and the only one in the URL
-/// is gone.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_idle_client_finds_a_cluster_whose_primaries_were_all_replaced() {
-    for were_replicas_known in [true, false] {
-        let mut cluster =
-            RedisCluster::start(Setup { with_replicas: were_replicas_known, ..Setup::default() });
-        let url = format!("redis-cluster://127.0.0.1:{}", cluster.members[0].port);
-        let locks = LockManager::connect(&url).await.unwrap();
-        let names = [0, 1, 2].map(|number| name_at(&cluster, &cluster.members[number], "k"));
-        for name in &names {
-            free(&locks, name).await.release().await.unwrap();
-        }
-        tokio::task::block_in_place(|| {
-            if !were_replicas_known {
-                cluster.join(3);
-                cluster.replicate(&cluster.members[..3], &cluster.members[3..]);
-            }
-            for number in 0..3 {
-                cluster.fail_over(&cluster.members[3 + number]);
-            }
-        });
-        cluster.members[0].server().kill();
-        for name in &names {
-            free(&locks, name).await.release().await.unwrap();
-        }
-    }
-}
-
-/// The URL names no other server, and there is no other primary.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_finds_the_replica_of_the_only_primary() {
-    let cluster = RedisCluster::start(Setup { primaries: 1, with_replicas: true, ..Setup::default() });
-    let url = format!("redis-cluster://127.0.0.1:{}", cluster.members[0].port);
-    let locks = LockManager::connect(&url).await.unwrap();
-    free(&locks, "k").await.release().await.unwrap();
-    cluster.members[0].server().kill();
-    // Without a majority of the primaries, an operator has to decide.
-    let new = &cluster.members[1];
-    assert_eq!(new.command(&["CLUSTER", "FAILOVER", "TAKEOVER"]), Value::Text("OK".into()));
-    free(&locks, "k").await.release().await.unwrap();
 }
