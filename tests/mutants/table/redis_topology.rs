@@ -342,6 +342,17 @@ pub const MUTANTS: &[Mutant] = &[
         ],
     },
     Mutant {
+        name: "an_idle_client_of_a_cluster_does_not_hear_of_servers_that_join",
+        edits: &[Rust {
+            file: "backend/kits/redis/net/cluster.rs",
+            from: "if is_one_away { AGAIN } else { REFRESH }",
+            to: "if is_one_away { AGAIN } else if mutant!() { Duration::from_hours(1) } else { REFRESH }",
+        }],
+        caught_by: &[
+            "servers redis_cluster::failover::an_idle_client_hears_of_a_replica_before_the_only_primary_dies",
+        ],
+    },
+    Mutant {
         name: "one_dead_server_of_a_cluster_stops_every_client_from_connecting",
         edits: &[Rust {
             file: "backend/stores/redis/servers.rs",

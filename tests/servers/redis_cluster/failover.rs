@@ -387,6 +387,13 @@ async fn an_idle_client_finds_a_cluster_whose_primaries_were_all_replaced() {
     }
 }
 
+fn promote_the_replica_of_the_only_primary(cluster: &RedisCluster) {
+    cluster.members[0].server().kill();
+    // Without a majority of the primaries, an operator has to decide.
+    let new = &cluster.members[1];
+    assert_eq!(new.command(&["CLUSTER", "FAILOVER", "TAKEOVER"]), Value::Text("OK".into()));
+}
+
 /// The URL names no other server, and there is no other primary.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_finds_the_replica_of_the_only_primary() {
@@ -394,9 +401,23 @@ async fn a_client_finds_the_replica_of_the_only_primary() {
     let url = format!("redis-cluster://127.0.0.1:{}", cluster.members[0].port);
     let locks = LockManager::connect(&url).await.unwrap();
     free(&locks, "k").await.release().await.unwrap();
-    cluster.members[0].server().kill();
-    // Without a majority of the primaries, an operator has to decide.
-    let new = &cluster.members[1];
-    assert_eq!(new.command(&["CLUSTER", "FAILOVER", "TAKEOVER"]), Value::Text("OK".into()));
+    promote_the_replica_of_the_only_primary(&cluster);
+    free(&locks, "k").await.release().await.unwrap();
+}
+
+/// The client asks nothing after its first question, and the replica joins later.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_idle_client_hears_of_a_replica_before_the_only_primary_dies() {
+    let mut cluster = RedisCluster::start(Setup { primaries: 1, ..Setup::default() });
+    let url = format!("redis-cluster://127.0.0.1:{}", cluster.members[0].port);
+    let locks = LockManager::connect(&url).await.unwrap();
+    free(&locks, "k").await.release().await.unwrap();
+    tokio::task::block_in_place(|| {
+        cluster.join(1);
+        cluster.replicate(&cluster.members[..1], &cluster.members[1..]);
+    });
+    // The table of slots is read again after this time.
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    promote_the_replica_of_the_only_primary(&cluster);
     free(&locks, "k").await.release().await.unwrap();
 }

@@ -256,9 +256,9 @@ async fn an_outage_costs_the_other_servers_a_bounded_number_of_questions() {
     }
 }
 
-/// Nothing asks for the table while nothing is wrong.
+/// The table is read again only after 30 s.
 #[tokio::test]
-async fn a_quiet_cluster_is_asked_nothing() {
+async fn an_acquisition_in_a_quiet_cluster_does_not_ask_for_the_table() {
     let cluster = RedisCluster::start(Setup::default());
     let locks = connect(&cluster).await;
     let guard = locks.lock("k").ttl(Duration::from_secs(1)).acquire().await.unwrap();

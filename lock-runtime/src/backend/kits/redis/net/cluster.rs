@@ -1,8 +1,8 @@
 //! A Redis Cluster: which server has which hash slots, and when that changed.
 //!
 //! All runtimes and callers of a store share one table, which is read on the library's own thread: at first use, after a
-//! server has said that a slot is elsewhere, and after a sign that a server may be gone (see [`Place::doubt`]). A caller
-//! waits for a question only if it needs a slot whose server is not known or in doubt.
+//! server has said that a slot is elsewhere, after a sign that a server may be gone (see [`Place::doubt`]), and when it has
+//! not been read for [`REFRESH`]. A caller waits for a question only if it needs a slot whose server is not known or in doubt.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -46,6 +46,8 @@ use crate::{
 
 /// Pause between two questions while a server is away that the others still name: another one may be promoted unnoticed.
 const AGAIN: Duration = Duration::from_secs(1);
+/// The same while none is away: an idle client has to hear of servers that join before all that it knows are gone.
+const REFRESH: Duration = Duration::from_secs(30);
 /// Upper bound on the time for which a caller waits for an answer while the last known server is in doubt.
 const LONGEST_DOUBT: Duration = Duration::from_millis(500);
 /// Minimum time between two questions.
@@ -454,13 +456,12 @@ impl<N: Send + Sync + 'static> Cluster<N> {
         let change = Arc::clone(&self.change);
         background::handle().spawn(async move {
             loop {
-                let is_one_away = this.upgrade().is_some_and(|cluster| cluster.away().is_some());
+                let is_one_away = this.upgrade().is_some_and(|cluster| cluster.has_one_away());
                 tokio::select! {
                     () = change.notified() => {}
-                    () = sleep(AGAIN), if is_one_away => {
-                        // The one that is away may have been named again before another was promoted.
-                        if let Some(member) = this.upgrade().and_then(|cluster| cluster.away()) {
-                            member.place.doubt(Instant::now());
+                    () = sleep(if is_one_away { AGAIN } else { REFRESH }) => {
+                        if let Some(cluster) = this.upgrade() {
+                            cluster.ask_since(Instant::now()).await.ok();
                         }
                     }
                     _ = closing.changed() => return,
@@ -476,9 +477,9 @@ impl<N: Send + Sync + 'static> Cluster<N> {
         });
     }
 
-    /// Returns a server that cannot be reached.
-    fn away(&self) -> Option<Arc<Member<N>>> {
-        self.known().into_iter().find(|member| member.server.outage().is_away())
+    /// Returns whether a server cannot be reached.
+    fn has_one_away(&self) -> bool {
+        self.known().iter().any(|member| member.server.outage().is_away())
     }
 
     /// Returns since when the table may be outdated, if it may.
