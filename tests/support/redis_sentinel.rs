@@ -22,14 +22,16 @@ use super::{
 /// The name of the primary in the Sentinels' configuration.
 pub const NAME: &str = "main";
 const SENTINELS: usize = 3;
-/// Periods of a Sentinel, in ms.
+/// Periods of a Sentinel, in ms. While the primary is away, a Sentinel asks each replica once a second, and promotes only one
+/// that has answered within five `ping-period`s: of a second, they would leave no time for the answer, and the failover would
+/// be tried again after ten seconds.
 const BRISK: &[&str] = &[
     "tilt-trigger",
     "60000",
     "info-period",
     "500",
     "ping-period",
-    "200",
+    "400",
     "ask-period",
     "200",
     "publish-period",
