@@ -10,23 +10,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lock_runtime::OwnerToken;
+use lock_runtime::{OwnerToken, backend::redis::programs};
 use redis::{PushInfo, Script, Value, aio::MultiplexedConnection};
 use tokio::sync::Notify;
 
 use super::raw::{KEY, TTL_MS, listening};
 
-macro_rules! part {
-    ($name:literal) => {
-        include_str!(concat!("../../src/backend/", $name, ".lua"))
-    };
-}
-
-/// The constants of the scripts, from `lua.rs`, `queue/place.rs` and `foreign.rs`.
-const OF_FENCES: &str = "local FENCE_RETENTION_MS, LAST_FENCE = '172800000', 4503599627370495";
-const OF_QUEUES: &str =
-    "local STALE_MS, INLINE_PLACES, FAR_RANK, CLAIM_WINDOW_MS, RETENTION_MS = 5000, 8, 16, '2000', '8000'
-local OPEN_EVERY_US, OPEN_MS, OPEN_EVERY_FOREIGN_US, OPEN_FOREIGN_MS = 10000000, 100, 462000, 100";
 /// Pause between two polls; only an opening for foreign clients makes them necessary.
 const POLL: Duration = Duration::from_millis(20);
 
@@ -66,17 +55,7 @@ impl Prototype {
         let mut connection = listening(url, move |push| taken_by.take(push)).await;
         let inbox = format!("lock:~1:inbox:{process:016x}");
         connection.subscribe(&inbox).await.unwrap();
-        let [acquire, release] =
-            [part!("stores/redis/scripts/acquire"), part!("stores/redis/scripts/release")].map(|text| {
-                let parts = [
-                    ("--@ fence.lua", part!("kits/redis/scripts/fence")),
-                    ("--@ grant.lua", part!("stores/redis/scripts/grant")),
-                    ("--@ queue.lua", part!("stores/redis/scripts/queue")),
-                    ("--@ each.lua", part!("kits/redis/scripts/each")),
-                ];
-                let text = parts.iter().fold(text.to_owned(), |text, (line, part)| text.replace(line, part));
-                Arc::new(Script::new(&format!("{OF_FENCES}\n{OF_QUEUES}\n{text}")))
-            });
+        let [acquire, release] = programs().map(|text| Arc::new(Script::new(text)));
         Self { connection, acquire, release, process: format!("1x:1@host:{process:016x}:"), inbox, granted }
     }
 

@@ -20,6 +20,7 @@ use std::{collections::VecDeque, error::Error, fmt, future::Future, sync::Arc};
 use self::{
     attempt::{Attempt, Ended},
     node::{Renewals, Renewed},
+    queue::scripts,
     servers::{Again, Node, Route, Servers},
 };
 #[doc(hidden)]
@@ -50,6 +51,13 @@ const CONSEQUENCE: &str = "no lock is granted";
 
 /// Upper bound on the leases that one call renews; more would hold up the server for too long.
 const RENEWALS_PER_CALL: usize = 128;
+
+/// Returns the programs by which the server gives and takes back a lock, for a benchmark.
+#[doc(hidden)]
+#[must_use]
+pub fn programs() -> [&'static str; 2] {
+    [scripts::ACQUIRE.text(), scripts::RELEASE.text()]
+}
 
 /// A single Redis server as a store.
 ///

@@ -41,7 +41,7 @@ impl Script {
         load
     }
 
-    #[cfg(test)]
+    /// Returns the text of the program.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
