@@ -237,19 +237,30 @@ impl RedisCluster {
     /// Begins to move a slot to a primary: its keys are still where they were.
     pub fn begin_move<'a>(&'a self, slot: u16, to: &'a Member) -> Move<'a> {
         let from = self.owner(slot);
-        // If a slot is moved again before all servers know of the last move and its epoch, the new owner may take an epoch
-        // that another server has. Two servers can then believe that the other one has the slot, and none of them serves it.
-        self.until("all know who has the slot, and since which epoch", |member| {
-            let known = epochs(member);
-            let different: BTreeSet<_> = known.iter().map(|(_, epoch)| epoch).collect();
-            known == epochs(from)
-                && different.len() == known.len()
-                && server_of(slot, member).is_some_and(|id| id == from.id)
-        });
+        let end = Instant::now() + 2 * PATIENCE;
+        while !self.agree_on(slot, from) {
+            assert!(Instant::now() < end, "not all know who has the slot, and since which epoch");
+            thread::sleep(Duration::from_millis(5));
+        }
         let moving = Move { cluster: self, slot: slot.to_string(), from, to };
         to.command(&["CLUSTER", "SETSLOT", &moving.slot, "IMPORTING", &from.id]);
         from.command(&["CLUSTER", "SETSLOT", &moving.slot, "MIGRATING", &to.id]);
         moving
+    }
+
+    /// Whether all servers that run know who has a slot, and which epoch each of them has.
+    ///
+    /// If a slot is moved again before all servers know of the last move and its epoch, the new owner may take an epoch that
+    /// another server has. Two servers can then believe that the other one has the slot, and none of them serves it. Servers
+    /// that were asked one after the other until each agreed could have learned of different epochs meanwhile, so all are
+    /// compared with one answer.
+    fn agree_on(&self, slot: u16, owner: &Member) -> bool {
+        let known = epochs(owner);
+        let different: BTreeSet<_> = known.iter().map(|(_, epoch)| epoch).collect();
+        different.len() == known.len()
+            && self.members.iter().filter(|member| member.server().lives()).all(|member| {
+                epochs(member) == known && server_of(slot, member).is_some_and(|id| id == owner.id)
+            })
     }
 
     /// A primary that has not this slot.
