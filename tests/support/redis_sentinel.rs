@@ -23,8 +23,8 @@ use super::{
 pub const NAME: &str = "main";
 const SENTINELS: usize = 3;
 /// Periods of a Sentinel, in ms. While the primary is away, a Sentinel asks each replica once a second, and promotes only one
-/// that has answered within five `ping-period`s: of a second, they would leave no time for the answer, and the failover would
-/// be tried again after ten seconds.
+/// whose last answer is younger than five `ping-period`s. If these were a second together, an answer that is a little late
+/// would abort the failover, and the next one would begin ten seconds later.
 const BRISK: &[&str] = &[
     "tilt-trigger",
     "60000",
